@@ -8,9 +8,10 @@
 
 Reads a problem file, {"id", "prompt", "answer", ...} per line, and a model.
 Writes under DATA/splits/MODEL/
-- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line. Each line is
-  written as soon as it is measured, so that a killed measurement continues. If the model's folder
-  has such a file, gzipped, it is used, provided that weights and settings are the same;
+- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line; `of` is the hash
+  of the problem. Each line is written as soon as it is measured, so that a killed measurement
+  continues. If the model's folder has such a file, gzipped, and if the weights and settings are the
+  same, the counts in that file are not measured again;
 - the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section
   3, factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of its study
   of mixtures, by 128 rollouts;
@@ -40,7 +41,7 @@ import numpy as np
 
 from core import engine, models, plots
 from core.log import append, atomic_write, read_log, save_json
-from core.problems import read_problems, set_hash, tokenize, write_problems
+from core.problems import copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
 # BANDS are of avg@s: Easy and Hard as in the paper, and Very Easy. LEVELS are bands of avg@s_zero,
@@ -56,23 +57,20 @@ SURE = 0.95  # a problem's level is known once its probability is this high
 # -------------------------------------------------------------------------------------------------
 # Difficulty
 
-
 @functools.lru_cache(None)
 def level_of(correct, drawn, total):
     """Return the most probable level after `total` rollouts, and its probability.
 
-    correct: how many of the `drawn` rollouts are solved. The level is one of LEVELS, or "". The
-    number that will be solved is beta-binomial under a uniform prior of the pass rate.
+    correct: how many of the `drawn` rollouts are solved. The level is one of LEVELS, or "" if the
+    pass rate is in none of them. The number of the remaining rollouts that will be solved is
+    beta-binomial under a uniform prior of the pass rate.
     """
     from scipy.stats import betabinom
-    chance = dict.fromkeys([*LEVELS, ""], 0.0)
-    left = max(0, total - drawn)
-    # one call for all values, because scipy's checks take longer than its sums
-    to_come = betabinom.pmf(range(left + 1), left, correct + 1, drawn - correct + 1)
-    for more, p in enumerate(to_come if left > 0 else [1.0]):
-        rate = (correct + more) / total
-        name = next((name for name, (low, high) in LEVELS.items() if low <= rate <= high), "")
-        chance[name] += p
+    more = np.arange(total - drawn + 1)  # how many of the next rollouts may be solved
+    p = betabinom.pmf(more, total - drawn, correct + 1, drawn - correct + 1)
+    rate = (correct + more) / total
+    chance = {name: p[(low <= rate) & (rate <= high)].sum() for name, (low, high) in LEVELS.items()}
+    chance[""] = 1 - sum(chance.values())
     return max(chance.items(), key=lambda item: item[1])
 
 
@@ -117,13 +115,12 @@ def use_shipped_rates(cfg, folder):
     source, path = Path(cfg["model"]) / "pass_rates.jsonl.gz", folder / "pass_rates.jsonl"
     if not source.exists():
         return {}
-    records = read_log(source) or [{}]
-    header = records[0] | dict(model=cfg["model"])  # the folder may have moved
+    header, *lines = read_log(source) or [{}]
+    header["model"] = cfg["model"]  # the folder may have moved
     if differences := describe_differences(header, settings(cfg)):
         print(f"{source}: not used, measured with other settings: {differences}")
         return {}
     if not path.exists():
-        lines = [r for r in records if r.get("type") != "header"]  # one header per shard
         with atomic_write(path) as part:
             part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
         print(f"{source}: used, measured with these weights and settings")
@@ -139,26 +136,24 @@ def read_counts(problems, folder, now):
     hashes = {p["id"]: set_hash([p]) for p in problems}
     faults = Counter(verifier_timeouts=0, verifier_errors=0)
     for path in folder.glob("pass_rates*.jsonl"):
-        header, *lines = read_log(path) or [now]  # another shard may be about to write its header
-        differences = describe_differences(header, now)
-        if differences and lines:
+        # a file is empty until its first problem is measured
+        header, *lines = read_log(path) or [now]
+        if differences := describe_differences(header, now):
             raise BadInput(f"{path}: was measured with other settings: {differences}; give another "
                            "--out, or remove it")
-        if differences:  # the earlier measurement failed before its first problem
-            path.unlink()
         for r in lines:
-            # skip a second header, and counts of another problem that had the same id
+            faults.update({key: r.get(key, 0) for key in faults})
+            # skip the headers of other shards, and counts of another problem that had the same id
             if hashes.get(r.get("id"), "") == r.get("of"):
                 counts[r["id"]][r["samples"]] = r["correct"]
-                faults.update({key: r.get(key, 0) for key in faults})
     return counts, faults
 
 
 def next_to_draw(problems, counts, cfg):
     """Return the problems with the fewest rollouts among those that need more; [] at the end."""
     state = {p["id"]: latest_count(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
-    todo = ([p for p in problems if state[p["id"]][1] == 0]
-            or [p for p in problems if is_open(*state[p["id"]], cfg["s_zero"])])
+    todo = [p for p in problems
+            if state[p["id"]][1] == 0 or is_open(*state[p["id"]], cfg["s_zero"])]
     fewest = min((state[p["id"]][1] for p in todo), default=0)
     return [p for p in todo if state[p["id"]][1] == fewest]
 
@@ -184,9 +179,6 @@ def measure(problems, prompts, open_engine, cfg, folder):
     with open(path, "ab", buffering=0) as file:
         # cut a partial last line, which a killed measurement leaves
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        if not os.fstat(file.fileno()).st_size:
-            append(file, dict(type="header", **now, set_hash=set_hash(problems),
-                              s_zero=cfg["s_zero"]))
         i, k = map(int, (cfg["shard"] or "0/1").split("/"))
         while todo := next_to_draw(problems[i::k], counts, cfg):
             drawn = latest_count(counts[todo[0]["id"]], cfg)[1]
@@ -197,13 +189,16 @@ def measure(problems, prompts, open_engine, cfg, folder):
             with tqdm(total=len(todo), mininterval=1,
                       desc=f"{goal} rollouts for {len(todo)} problems") as bar:
                 for batch, rewards, bad in grade_stream(stream, todo, generator.tokenizer, cfg):
+                    if not os.fstat(file.fileno()).st_size:
+                        append(file, dict(type="header", **now, set_hash=set_hash(problems),
+                                          s_zero=cfg["s_zero"]))
                     faults.update(bad)
-                    bad = {key: value for key, value in bad.items() if value}
+                    if any(bad.values()):
+                        append(file, dict(type="faults", **bad))
                     for p, solved in zip(batch, verifier.solved(rewards).sum(1).tolist()):
                         counts[p["id"]][goal] = counts[p["id"]][drawn] + solved
                         append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
-                                          correct=counts[p["id"]][goal]) | bad)
-                        bad = {}  # the batch's first line has all its faults
+                                          correct=counts[p["id"]][goal]))
                     bar.update(len(batch))
     return counts, faults
 
@@ -233,9 +228,9 @@ def make_splits(problems, counts, cfg):
     """Return {split name: {"train": [...], "val": [...]}} for problems with their counts.
 
     Bands are chosen by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. All problems
-    are put in one random order. The first `val_size` problems of each split are its validation
-    problems. No split trains on the prompt of a validation problem, not even under another id. So
-    a model that was trained on one split can be evaluated on every other split.
+    are put in one random order. The first `val_size` problems of each split are held out for
+    validation. No split trains on the prompt of a held-out problem, not even under another id. So a
+    model that was trained on one split can be evaluated on the validation problems of all splits.
     """
     groups, order = {}, []
     for p in shuffled(problems):
@@ -260,10 +255,8 @@ def make_splits(problems, counts, cfg):
 
 def without_prompts(problems, held_out):
     """Return the problems whose prompt differs from all prompts of `held_out`."""
-    def prompt_of(p):
-        return " ".join((p["prompt"] + p.get("begin", "")).split())
-    prompts = {prompt_of(p) for p in held_out}
-    return [p for p in problems if prompt_of(p) not in prompts]
+    first = copies(held_out + problems)[len(held_out):]
+    return [p for p, i in zip(problems, first) if i >= len(held_out)]
 
 
 def shuffled(problems):
@@ -274,8 +267,8 @@ def shuffled(problems):
 def val_size(size, cfg):
     """Return how many of the `size` problems of a split are held out for validation.
 
-    By default it is 300, but at most a quarter of the split. If the split has two problems or more,
-    at least one is held out.
+    By default 300 are held out, but at most a quarter of the split. If the split has two problems
+    or more, at least one is held out.
     """
     return cfg["n_val"] or min(N_VAL, max(size // 4, int(size > 1)))
 
@@ -305,8 +298,7 @@ def write_all(folder, cfg):
 
 
 # -------------------------------------------------------------------------------------------------
-# Is n too small? A group whose rollouts are all solved, or all unsolved, has no advantage
-
+# Is n too small? If the rollouts of a group are all solved or all unsolved, all advantages are 0
 
 def no_signal(n, s):
     """Return the chance that n of a problem's s rollouts are all solved or all unsolved.
@@ -327,9 +319,9 @@ def signal_table(splits, counts, cfg):
     s = cfg["s"]
     solved = {"all problems": [c[s] for c in counts.values()]}
     for name in BANDS:
-        own = [counts[p["id"]] for p in splits[name]["train"]]
-        if own and all(2 * s in c for c in own):
-            solved[name] = [c[2 * s] - c[s] for c in own]
+        of_split = [counts[p["id"]] for p in splits[name]["train"]]
+        if of_split and all(2 * s in c for c in of_split):
+            solved[name] = [c[2 * s] - c[s] for c in of_split]
     columns = [n for n in GROUPS if n <= s]
     yield "  Is n too small? Groups without a signal (all n rollouts solved, or none):"
     yield f"    {'n =':15s}" + "".join(f"{n:7d}" for n in columns)
@@ -350,8 +342,8 @@ MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
 def mixture(name, splits, D, seed):
     """Return D problems of one of MIXTURES from `splits` ({name: problems}).
 
-    D = 0 takes as many as the splits have. With one seed, a smaller D is a prefix of a larger one.
-    Raise BadInput if D is too large.
+    If D = 0, return as many problems as the splits allow. With one seed, a smaller D is a prefix of
+    a larger D. Raise BadInput if D is too large.
     """
     queues, problems = {}, []
     for split in MIXTURES[name]:
@@ -371,7 +363,7 @@ def mixture(name, splits, D, seed):
 def main_mix(argv):
     """Write the paper's mixtures, all of them or none."""
     cfg = parse(argv, __doc__)
-    folder, splits, made = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, {}, {}
+    folder, splits = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, {}
     for split in LEVELS:
         path = folder / f"{split}_train.jsonl"
         if not path.exists():
@@ -379,14 +371,9 @@ def main_mix(argv):
                            f"not measured: python sample.py --data={cfg['data']} "
                            f"--model={cfg['model']} --s_zero=128")
         splits[split] = read_problems(path)
-    for name in MIXTURES:
-        problems = mixture(name, splits, cfg["D"], cfg["seed"])
+    made = {name: mixture(name, splits, cfg["D"], cfg["seed"]) for name in MIXTURES}
+    for name, problems in made.items():
         path = folder / f"mix_{name}_D{len(problems)}_seed{cfg['seed']}_train.jsonl"
-        if path.exists() and set_hash(read_problems(path)) != set_hash(problems):
-            raise BadInput(f"{path}: exists with other problems, from other splits; remove it "
-                           "first")
-        made[path] = problems
-    for path, problems in made.items():
         write_problems(path, problems)
         print(f"{path}: {len(problems)} problems")
 
@@ -394,19 +381,13 @@ def main_mix(argv):
 # -------------------------------------------------------------------------------------------------
 # From the problem file to the splits
 
-
-def histogram(rates, samples, splits, s_zero, path, title):
-    """Draw a histogram of the problems' pass rates with the bands of the splits and their sizes."""
-    def sizes(name):
-        return f"{len(splits[name]['train']):,} train + {len(splits[name]['val']):,} val"
+def draw_histogram(rates, samples, path, title):
+    """Draw a histogram of the problems' pass rates, with the bands of the splits as colours."""
     fig, [[ax]] = plots.canvas(1, 1, (9, 4.2))
     for (name, (low, high)), colour in zip(BANDS.items(), ("#0072B2", "#D55E00", "#009E73")):
-        ax.axvspan(low - (0.02 if low == 0 else 0), high, color=colour, alpha=0.16, lw=0,
-                   label=f"{name.replace('_', ' ')} [{low:g}, {high:g}]: {sizes(name)}")
+        ax.axvspan(low or -0.02, high, color=colour, alpha=0.16, lw=0,
+                   label=f"{name.replace('_', ' ')} [{low:g}, {high:g}]")
     ax.hist(rates, bins=[(i - 0.5) / samples for i in range(samples + 2)], color="0.25", rwidth=0.7)
-    for name in LEVELS:
-        if any(splits[name].values()):
-            ax.plot([], [], " ", label=f"{name.replace('_', ' ')} by {s_zero}: {sizes(name)}")
     ax.set(xlabel="pass rate of a problem over the rollouts", ylabel="problems", title=title,
            xlim=(-0.03, 1.03))
     ax.legend(frameon=False)
@@ -449,7 +430,7 @@ def report(counts, faults, splits, cfg, path):
     rates = [c[s] / s for c in counts.values()]
     title = (f"{Path(cfg['model']).name}: {len(rates):,} problems, {s} rollouts each at "
              f"temperature {cfg['temperature']:g}")
-    histogram(rates, min(s, 40), splits, s_zero, path, title)
+    draw_histogram(rates, min(s, 40), path, title)
     print(f"{title}: mean {sum(rates) / len(rates):.3f}")
     if not any(rates):
         print(f"  no rollout is solved: does --verifier={cfg['verifier']} read answers as this "
@@ -485,8 +466,8 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # no split may train on the validation problems of a level, not even if this call asks
-            # for no levels
+            # the levels of an earlier call are kept, even if this call asks for none, because no
+            # split may train on their validation problems
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(

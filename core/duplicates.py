@@ -1,11 +1,11 @@
 """core/duplicates.py: find problems that are duplicates, or leaks of a test set.
 
 - Exact duplicates have the same text apart from case, blanks, punctuation and LaTeX spelling.
-- Near duplicates share 80% of their runs of three words and symbols and have the same numbers,
-  signs and functions. Problems that differ in a number, a + or a sine are not duplicates.
-- A leak contains 80% of the runs of a test problem. The text around these runs may be anything,
-  because a leak costs more than a lost problem. A short test problem must be contained as a whole
-  sentence.
+- Near duplicates share 80% of their runs, and they have the same numbers, signs and functions. A
+  run is three words in a row; a symbol counts as a word. Problems that differ in a number, a + or a
+  sine are not duplicates.
+- A leak is a problem with 80% of the runs of a test problem. The rest of its text may be anything,
+  because a leak costs more than a lost problem. A short test problem must be whole sentences of it.
 - If a run is in more than half of a file's questions, it belongs to an instruction and is ignored.
 """
 import re
@@ -33,13 +33,11 @@ WORD = re.compile(r"\d*\.?\d+|(?<=\d):(?=\d)|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&
 # Two texts that differ in a number or in one of these words are different problems
 MARKS = set("""+ - < > le ge sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg
 exp gcd lcm floor ceil lfloor lceil max min maximum minimum largest smallest greatest least even
-odd half twice double triple""".split())
-NUMBERS = {word: str(i % 19 + 2) for i, word in enumerate("""two three four five six seven eight
-nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty second
-third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth
-sixteenth seventeenth eighteenth nineteenth twentieth""".split())}
-NUMBERS |= {word: word for word in """first thirty forty fifty sixty seventy eighty ninety hundred
-hundredth thousand million""".split()}
+odd half twice double triple two three four five six seven eight nine ten eleven twelve thirteen
+fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty
+ninety hundred thousand million first second third fourth fifth sixth seventh eighth ninth tenth
+eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth
+twentieth hundredth""".split())
 # One changed word changes three runs of three words. In a question of 40 words the Jaccard index is
 # 35 / 41 = 0.85 if one word differs, and 32 / 44 = 0.73 if two differ. So a limit of 0.8 drops a
 # retouched sentence or an added hint, and keeps another question of the same kind.
@@ -72,26 +70,20 @@ def compact(words):
     return re.sub(r"(?<!\d) | (?!\d)", "", " ".join(words))
 
 
-def marks(words):
-    """Return the numbers, signs and functions among words as one text; "tenth" becomes 10."""
-    return " ".join(NUMBERS.get(w, w) for w in words
-                    if w[0].isdigit() or w in MARKS or w in NUMBERS)
-
-
 def runs(words, usual=frozenset()):
-    """Return the set of runs of three words, minus those in `usual` unless that leaves none."""
+    """Return the set of runs of three words without those in `usual`, or all if none is left."""
     all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     return all_runs - usual or all_runs
 
 
 def marked_runs(words, usual):
-    """Return the runs, each prefixed with the question's marks.
+    """Return the runs, each prefixed with the question's numbers, signs and functions.
 
-    So questions with different marks share no run. If the marks are equal, the Jaccard index is
-    that of the plain runs.
+    So two questions with different numbers, signs or functions share no run. If these are equal,
+    the Jaccard index is that of the plain runs.
     """
-    head = marks(words)
-    return {f"{head}|{run}" for run in runs(words, usual)}
+    marks = " ".join(word for word in words if word[0].isdigit() or word in MARKS)
+    return {f"{marks}|{run}" for run in runs(words, usual)}
 
 
 def usual_runs(texts):
@@ -105,37 +97,43 @@ def usual_runs(texts):
     return frozenset(run for run, n in counts.items() if len(sample) > 3 and 2 * n > len(sample))
 
 
+def common_runs(mine, by_run):
+    """Return [(i, number of runs that question i has in common with `mine`), ...], i rising.
+
+    by_run: {run: indices of the questions that have the run}.
+    """
+    return sorted(Counter(i for run in mine for i in by_run.get(run, ())).items())
+
+
 def leak_finder(foreign):
     """Return a function of a question: the index of the first foreign question in it, or None."""
-    # index every foreign question by each of its runs; these are few, so the shares can be exact
-    by_run, sizes, keys, short = {}, [], {}, {}
+    by_run, sizes, short = {}, [], {}
     others = [without_braces(question) for question in foreign]
     usual = usual_runs(others)
-    for j, words in enumerate(others):
-        keys.setdefault(compact(words), j)
-        sizes.append(len(runs(words, usual)))
-        if sizes[j] < LONG:
-            short.setdefault(words, j)
-        for run in runs(words, usual):
-            by_run.setdefault(run, []).append(j)
+    for i, words in enumerate(others):
+        own = runs(words, usual)
+        sizes.append(len(own))
+        if len(own) < LONG:
+            short.setdefault(compact(words), i)
+        for run in own:
+            by_run.setdefault(run, []).append(i)
 
     def leak(question):
-        words = without_braces(question)
-        if compact(words) in keys:
-            return keys[compact(words)]
-        mine = runs(words)
-        common = Counter(j for run in mine for j in by_run.get(run, ()))
-        for j in sorted(common):
-            whole = len(mine) + sizes[j] - common[j] if sizes[j] < LONG else sizes[j]
-            if common[j] / whole >= NEAR:
-                return j
+        mine = runs(without_braces(question))
+        for i, common in common_runs(mine, by_run):
+            whole = sizes[i] if sizes[i] >= LONG else len(mine) + sizes[i] - common
+            if common / whole >= NEAR:
+                return i
         if short:  # "What is 2 + 2?" is part of many questions, so compare whole sentences
             pieces = [without_braces(piece) for piece in CLAUSES.split(question)]
-            for i in range(len(pieces)):
-                for k in range(i + 1, len(pieces) + 1):
-                    j = short.get(tuple(word for piece in pieces[i:k] for word in piece))
-                    if j is not None:
-                        return j
+            for first in range(len(pieces)):
+                words = ()
+                for piece in pieces[first:]:
+                    words += piece
+                    if compact(words) in short:
+                        return short[compact(words)]
+                    if len(words) > 2 * LONG:  # longer than any short test problem
+                        break
         return None
     return leak
 
@@ -144,27 +142,26 @@ def twins(questions, foreign, near=True):
     """Return for each question None if it is kept, else (reason, i).
 
     reason: "against" if it contains foreign[i], "exact" or "near" if it duplicates questions[i].
-    Questions are compared only with kept questions. So no two kept questions are duplicates, and
-    every dropped duplicate has a kept twin. near: whether to look for near duplicates.
+    near: whether to look for near duplicates. Questions are compared only with kept questions. So
+    no two kept questions are duplicates, and every dropped duplicate has a kept twin.
     """
     from tqdm import tqdm
     texts, leak = [tuple(normalize(q)) for q in questions], leak_finder(foreign)
     usual = usual_runs(texts)
-    exact, by_run, sizes, results = {}, {}, {}, []  # the first three: kept questions only
-
-    def twin(words, mine):
-        if compact(words) in exact:
-            return "exact", exact[compact(words)]
-        common = Counter(j for run in mine for j in by_run.get(run, ()))
-        for j in sorted(common):
-            if common[j] / (len(mine) + sizes[j] - common[j]) >= NEAR:  # the Jaccard index
-                return "near", j
-        return None
+    exact, by_run, sizes, results = {}, {}, {}, []  # `exact` to `sizes` hold only kept questions
     for i, words in enumerate(tqdm(texts, "duplicates", mininterval=1, disable=None)):
         mine = marked_runs(words, usual) if near else ()
-        j = leak(questions[i])
-        results.append(("against", j) if j is not None else twin(words, mine))
-        if results[-1] is None:
+        # len(mine) + sizes[j] - common is the size of the union, as in the Jaccard index
+        alike = (j for j, common in common_runs(mine, by_run)
+                 if common / (len(mine) + sizes[j] - common) >= NEAR)
+        if (j := leak(questions[i])) is not None:
+            results.append(("against", j))
+        elif compact(words) in exact:
+            results.append(("exact", exact[compact(words)]))
+        elif (j := next(alike, None)) is not None:
+            results.append(("near", j))
+        else:
+            results.append(None)
             exact[compact(words)], sizes[i] = i, len(mine)
             for run in mine:
                 by_run.setdefault(run, []).append(i)

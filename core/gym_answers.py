@@ -5,6 +5,7 @@ closes the known holes of both kinds.
 """
 import ast
 import functools
+import importlib
 import json
 import math
 import re
@@ -40,8 +41,8 @@ def answer(text, most):
 
 def load():
     """Return `score`, with reasoning-gym loaded and tamed. Raise ImportError if it is missing."""
-    import reasoning_gym  # noqa: F401
     import sympy
+    importlib.import_module("reasoning_gym")  # loads the verifiers that `tame` changes
     tame(sympy)
     sympy.parse_expr("(1 + 2) * x / 3")  # builds sympy's tables
     return score
@@ -86,7 +87,7 @@ def tame(sympy):
             raise ValueError(f"not arithmetic: {text[:80]!r}")
         return parse(text)
 
-    def whole(value):  # 49/2 is not 24
+    def whole(value):  # int(49/2) would be 24
         return int(value) if isinstance(value, str) or value == int(value) else 0
 
     def number(value):  # nan would count as right: its distance never exceeds a tolerance
@@ -101,11 +102,11 @@ def tame(sympy):
             module.eval = ast.literal_eval  # hides the built-in eval
             if getattr(module, "parse_expr", None) is parse:
                 module.parse_expr = formula
-    # replacements for names in single verifiers
+    # {a verifier's module: the names to replace there}
     narrower = {"games.countdown": dict(parse_expr=arithmetic),
                 "games.puzzle24": dict(parse_expr=arithmetic, int=whole),
                 "algorithmic.number_sorting": dict(float=number),
-                # min(1, nan) is 1, a right answer; min(nan, 1) is nan, an ERROR
+                # min(1, nan) is 1, the score of a right answer; min(nan, 1) is nan, an ERROR
                 "algebra.complex_arithmetic": dict(min=lambda most, score: min(score, most))}
     for name, names in narrower.items():
         vars(sys.modules[f"reasoning_gym.{name}"]).update(names)

@@ -12,7 +12,7 @@ from core.log import save_json
 from core.problems import set_hash, write_problems
 
 INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
-NO_ANSWER = "(any that fits)"  # for tasks whose verifier has no single answer
+NO_ANSWER = "(any that fits)"  # the answer of problems that have no single right answer
 SETTINGS = "task task_args size n_val seed".split()
 VERSION = "0.1.25"
 # tasks of version 0.1.25 whose verifiers accept wrong answers, and one that only joins other tasks
@@ -66,8 +66,8 @@ def draw(name, args, count, seed, keep=lambda entry: True):
 
 def problem_from(one, name, args, number, instruction=INSTRUCTION):
     """Return a problem for an entry of reasoning-gym, a dict."""
-    # some tasks describe a problem by fractions, which JSON writes as text; `gradable` then tests
-    # whether their verifiers can do without fractions
+    # the metadata of some tasks have fractions, which this call writes as text. `gradable` tests
+    # whether the verifier can read that text
     metadata = json.loads(json.dumps(one["metadata"], default=str))
     grading = dict(task=name, args=args, metadata=metadata)
     answer = one["answer"]

@@ -60,6 +60,9 @@ CHARACTERS = {i: chr(i - 0xfee0) for i in range(0xff01, 0xff5f)} | str.maketrans
 SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆₇₈₉", "0123456789+-n0123456789")
 NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:sin|cos|tan)"
          r"|(?:sin|cos|tan)h?|cot|csc|sec(?=\s*\()|exp|ln|log")
+# LaTeX commands that math-verify does not read as meant, or not at all
+SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", lor=" or ", vee=" or ", land=" and ", wedge=" and ",
+                varnothing=r"\emptyset ", langle="(", rangle=")")
 BLANK = r"(?:\s|~|\\[,;:! ])"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
@@ -72,7 +75,7 @@ END = r"[\s$]*$"
 
 
 def commas(m):
-    """1{,}234 is 1234, but 12{,}5 is 12.5 and 0{,}125 is 0.125."""
+    """Return a number without {,}: 1234 for 1{,}234, 12.5 for 12{,}5, 0.125 for 0{,}125."""
     first, *groups = m[0].split("{,}")
     if all(len(digits) == 3 for digits in groups) and len(first) < 4 and first[0] != "0":
         return first + "".join(groups)
@@ -80,25 +83,28 @@ def commas(m):
 
 
 def periodic(m):
-    r"""0.1\overline{6} is (016 - 01) / 90."""
+    r"""Return a repeating decimal as a fraction: (016 - 01) / 90 for 0.1\overline{6}."""
     digits, nines = f"0{m[1]}{m[2]}", "9" * len(m[3]) + "0" * len(m[2])
     return rf"\frac{{{digits}{m[3]}-{digits}}}{{{nines}}}"
 
 
 def mixed(m):
-    r"""2\frac{1}{3} is a sum, but 2\frac{4}{3} is a product."""
+    r"""Return a whole number and a fraction as one fraction: 7/3 for 2\frac{1}{3}.
+
+    If the fraction is above 1, it is a factor: 8/3 for 2\frac{4}{3}.
+    """
     whole, over, under = [int(number) for number in m.groups() if number]
     over = whole * under + over if over < under else whole * over
     return rf"\frac{{{over}}}{{{under}}}"
 
 
 def arc(m):
-    """30° 15' is 108900/3600 degrees."""
+    """Return degrees, minutes and seconds as a fraction: 108900/3600 for 30° 15'."""
     return rf"\frac{{{3600 * int(m[1]) + 60 * int(m[2]) + int(m[3] or 0)}}}{{3600}}°"
 
 
 def pairs(m):
-    r"""p=1,q=2 \text{ and } p=3,q=4 is two pairs, p=1,q=2;p=3,q=4, and not a list of four."""
+    r"""Return p=1,q=2;p=3,q=4 for p=1,q=2 \text{ and } p=3,q=4, so that these stay two pairs."""
     parts = re.split(f"{AND}|{OR}", m[0])
     return ";".join(parts) if all("=" in part and "," in part for part in parts) else m[0]
 
@@ -106,7 +112,6 @@ def pairs(m):
 # (pattern, replacement, reason), applied in this order
 NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     # One way to write each thing
-    (r"\\\\(?=[A-Za-z%$])(?!.*(?:\\end|&))", r"\\", r"\\frac, escaped twice"),
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
@@ -114,9 +119,8 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"\\(?:mathrm|text(?:rm|bf|it|sf|normal)|math(?:bf|it|sf)|mbox|operatorname\*?)(?=\s*\{)",
      r"\\text", "one command for text"),
     (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; any other text may be a unit"),
-    (rf"\\text\s*\{{\s*({NAMES}|lg|tg|ctg)\s*\}}", r"\\\1 ", "a function in upright type"),
-    (r"\\lg(?![a-z])", r"\\log_{10}", "base ten"), (r"\\tg(?![a-z])", r"\\tan ", "tangent"),
-    (r"\\ctg(?![a-z])", r"\\cot ", "cotangent"),
+    (rf"\\text\s*\{{\s*({NAMES}|lg|tg)\s*\}}", r"\\\1 ", "a function in upright type"),
+    (rf"\\({'|'.join(SYNONYMS)})(?![a-z])", lambda m: SYNONYMS[m[1]], r"\tg for \tan"),
     (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(?=[({[])", r"\\sqrt", "√(x+1)"),
     (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(\d+(?:\.\d+)?|[A-Za-z]|\\[a-z]+)", r"\\sqrt{\1}", "√17"),
     (r"∛\s*(?:([\dA-Za-z]+)|(?=[({]))", lambda m: r"\sqrt[3]" + (f"{{{m[1]}}}" if m[1] else ""),
@@ -131,15 +135,10 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
      r"\log_2 3\cdot\log_3 2 is not \log_2(3\cdot\log_3 2)"),
     (r"(?<![A-Za-z\\])abs\(([^()|]*)\)", r"|\1|", "abs(x)"),
     (r"\*\*", "^", "x**2"), (r"\^\s*(-\s*(?:\d+|[A-Za-z]))", r"^{\1}", "x^-1"),
-    (r"\s!=\s", r"\\ne ", "x != 5"),
     (r"\+\s*/\s*-|\+-(?=\s*\\sqrt)", r"\\pm ", "1 +- sqrt(2)"),
     (r"(?<![A-Za-z\\])oo(?![A-Za-z])|\\text\s*\{\s*infinity\s*\}", r"\\infty ", "infinity"),
     (r"(?<=[\])])\s*U\s*(?=[\[(])", r"\\cup ", "(1,2) U (3,4)"),
     (rf"^[\s$]*\]([^][(),]+),([^][(),]+)\[{END}", r"(\1,\2)", "]2,3[, an open interval"),
-    (r"\\(?:lor|vee)(?![a-z])", " or ", r"x=1 \lor x=2"),
-    (r"\\(?:land|wedge)(?![a-z])", " and ", r"x>1 \land x<2"),
-    (r"\\varnothing", r"\\emptyset ", "a name that math-verify lacks"),
-    (r"\\langle", "(", "a vector"), (r"\\rangle", ")", "a vector"),
     (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
      r"\s*)+", "", "=7"),
     (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1", "the full stop after an answer"),
@@ -157,9 +156,8 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times ", "3.3 x 10^12"),
     (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", periodic, r"0.1\overline{6}"),
     (r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt\1{\2}", r"\sqrt(2)"),
-    (rf"^[\s$]*(\d+)\s*(?:\^\s*\{{\s*\\text\s*\{{\s*(?:st|nd|rd|th)\s*\}}\s*\}}|(?:\^\s*)?\\text"
-     rf"\s*\{{\s*(?:st|nd|rd|th)\s*\}}|\^\s*\{{(?:st|nd|rd|th)\}}|(?<=1)st|(?<=2)nd|(?<=3)rd"
-     rf"|(?<=[04-9])th|(?<=1[1-3])th){END}", r"\1", "12th"),
+    (rf"(?<=\d)(?:[\s^{{]|\\text)*(st|nd|rd|th)[\s}}]*(?={END})", r"\1", r"12^{\text{th}}"),
+    (rf"^([\s$]*\d*)(?:(1)st|(2)nd|(3)rd|([04-9]|1[1-3])th){END}", r"\1\2\3\4\5", "12th"),
     # Angles and units
     (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\degrees?(?![a-z])|\\text\s*\{\s*deg(?:rees?)?\s*"
      r"\}|(?<=\d)\s*deg(?:rees?)?(?![A-Za-z])|\^\s*\{\s*°\s*\}", "°", "one mark for degrees"),
@@ -197,9 +195,10 @@ WORDS = {word: str(number) for number, word in enumerate("""zero one two three f
 
 
 def load():
-    """Return `score`, after the imports and parser tables are loaded once for all child processes.
+    """Load math-verify and its parser tables; return `score`.
 
-    Raise ImportError if math-verify is missing.
+    The sandbox loads once and then forks its child processes. Raise ImportError if math-verify is
+    missing.
     """
     from math_verify import grader
     mend(grader)
@@ -209,9 +208,10 @@ def load():
 
 
 def score(gold, answer):
-    r"""Return whether `answer` equals `gold`, both as in \boxed{}. May hang or raise.
+    r"""Return whether `answer` equals `gold`. Both are contents of a \boxed{}. May hang or raise.
 
-    If `answer` is empty, return whether the gold has a value, so that some answer can equal it.
+    If `answer` is empty, return whether the gold has a value, because a gold without a value equals
+    no answer.
     """
     from math_verify import verify
     how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
@@ -228,7 +228,7 @@ def score(gold, answer):
         return wanted.casefold() == "".join(plain.split()).casefold()
     choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
     if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
-        # accept one choice, perhaps followed by its text; two choices are a guess
+        # accept one letter, also with the text of its choice; an answer with two letters is a guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
     if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
         # the gold is a number, so a letter after a number can only be a unit
@@ -237,7 +237,7 @@ def score(gold, answer):
 
 
 def bare(text):
-    r"""Return an answer without \text{} and the like, dollars and the full stop at the end."""
+    r"""Return an answer without font commands such as \text{}, dollars and the full stop."""
     text = re.sub(r"\\(?:text|math)(?:rm|bf|it)?\s*\{([^{}]*)\}", r"\1", text)
     return re.sub(r"\$|\.?\s*$", "", text).strip()
 
@@ -246,51 +246,56 @@ def bare(text):
 def parsed(text):
     r"""Return math-verify's readings of the content of a \boxed{}: sympy objects and texts."""
     text = normalize(WORDS.get(bare(text).lower(), text))
-    # 2e-3 can mean 0.002 or 2e - 3
+    # 2e-3 can mean 0.002 or 2e - 3, so read it in both ways
     power = re.sub(r"(?<![\w\\^.])(\d+)[eE]([-+]\d+)(?![\w.])", r"\1\\times 10^{\2}", text)
     texts = [power, text] if power != text else [text]
-    if "°" in text:  # ° may be dropped (30° is 30), but not inside a sine
+    if "°" in text:  # 30° equals 30, but sin 30° does not equal sin 30
         angle = re.sub(r"(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\)|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})"
                        r"(\\right\)|\))?\s*°", r"(\1\\cdot\\frac{\\pi}{180})\2", text)
         has_function = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text)
         texts = [t.replace("°", "") for t in ([angle] if has_function else [text, angle])]
     readings = [reading for t in texts for reading in read(t)]
     readings = inequalities(text, readings)
-    # math-verify compares a single letter by name but a sum by value; x and 2x/2 must compare by
-    # value
+    # math-verify compares a single letter by its name, but a sum by its value. So add x + 0, which
+    # equals 2x/2
     return readings + [Add(reading, 0, evaluate=False) for reading in readings
                        if isinstance(reading, Symbol)]
 
 
 def read(text):
-    """Return [math-verify's reading of LaTeX, if it has one, and the text]."""
+    """Return a list of math-verify's reading of a LaTeX text and the text itself.
+
+    If math-verify cannot read the text, return a list of only the text.
+    """
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
     from math_verify.parser import parse_latex_cached
-    # i is the imaginary unit unless it is an index. math-verify calls this unit I, but it reads I^2
-    # as I
+    # i is the imaginary unit unless it is an index. math-verify calls this unit I. It reads I^2 as
+    # I, so write (I)^2
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
-    # units=False: it would drop any letter at the end, so that 3+2m would be 5
+    # units=False, because else math-verify drops any letter at the end and reads 3+2m as 5
     text = normalize_latex(text, NormalizationConfig(
         basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="last"))
     try:
         value = parse_latex_cached(text)
     except Exception:  # errors of antlr and sympy
         return [text]
-    if re.search(r"\\sqrt\[\d*[13579]\]", text) and hasattr(value, "replace"):  # the real root
+    if re.search(r"\\sqrt\[\d*[13579]\]", text) and hasattr(value, "replace"):
+        # sympy's cube root of -8 is complex, but the real root -2 is meant
         value = value.replace(
             lambda e: isinstance(e, Pow) and e.exp.is_Rational and e.exp.q > 1 and e.exp.q % 2
             and e.base.is_negative, lambda e: (-1) ** e.exp.p * (-e.base) ** e.exp)
-    # it reads e^0=1 as 1=1, so only the text can be compared
+    # math-verify reads e^0=1 as 1=1, so only the text can be compared
     return [text] if isinstance(value, Eq) and value.lhs == value.rhs else [value, text]
 
 
 def inequalities(text, readings):
-    """Return `readings` with the numbers that solve inequalities in one letter, as a set.
+    """Return `readings` and, for inequalities in one letter, the set of numbers that solves them.
 
-    An example is "x < 1 or x > 2". math-verify reads both "and" and "or" as a set of two relations.
-    If the text has "and", our set replaces math-verify's, so that "and" does not equal "or".
+    An example of a text is "x < 1 or x > 2". math-verify reads both "and" and "or" as a set of two
+    relations. If the text has "and", return only the solution set, so that "and" does not equal
+    "or".
     """
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
@@ -306,14 +311,15 @@ def inequalities(text, readings):
 
 
 def mend(grader):
-    """Correct comparisons of math-verify, for the rest of this process.
+    """Correct four comparisons of math-verify, for the rest of this process.
 
-    - It accepts exact values that differ by less than 1e-15 and decimals that differ by less than
-      5e-7, however small both are: 1/2004! and 1/2006!.
-    - It accepts equations with the same solutions or the same difference of sides. So all equations
-      that always hold (0=0) are equal, and all equations that never hold equal the empty set.
-    - It simplifies constants instead of computing them, and misses log_2 3 log_3 2 = 1.
-    - It reads a letter as any real number, so sqrt(1/n) does not equal 1/sqrt(n).
+    - math-verify accepts exact values that differ by less than 1e-15 and decimals that differ by
+      less than 5e-7. So the small values 1/2004! and 1/2006! are equal.
+    - math-verify accepts equations with the same solutions or the same difference of sides. So all
+      equations that always hold (0=0) are equal, and all equations that never hold equal the empty
+      set.
+    - math-verify simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
+    - math-verify reads a letter as any real number, so sqrt(1/n) does not equal 1/sqrt(n).
     """
     def narrow(name, condition):
         original = getattr(grader, name)
@@ -346,7 +352,7 @@ def close(gold, answer):
         return True  # 9% is 9
     try:
         return not differ(gold, answer)
-    except Exception:  # something without a value
+    except Exception:  # a side has no value, so math-verify's verdict stands
         return True
 
 
@@ -355,11 +361,11 @@ def differ(gold, answer, k=0):
 
     Exact values are computed to as many digits as the decision needs. Two decimals are equal if
     they differ by less than 1e-12 of their size. If only one side is a decimal, math-verify has
-    compared its digits; if that decimal is below 0.001, six digits are compared here. Raise if a
-    side has no value.
+    compared six places. Below 0.001 six places are too few, so six digits are compared here. Raise
+    an error if a side has no value.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
-    # doit first: the digits of an unevaluated sum cost seconds
+    # doit() first, because computing the digits of an unevaluated sum takes seconds
     gold, answer = gold.doit().subs(where), answer.doit().subs(where)
     if not gold.has(Float) and not answer.has(Float):
         for part in (gold - answer).evalf(2, maxn=1000).as_real_imag():
@@ -382,7 +388,7 @@ def place(k, *values):
 
 
 def equal_on_domain(gold, answer):
-    """Return whether an answer has the gold's values wherever the roots in the gold are real."""
+    """Return whether answer and gold are equal at random points where the gold's roots are real."""
     roots = [power.base for power in gold.atoms(Pow) if not power.exp.is_integer]
     if not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols:
         return False
@@ -393,16 +399,19 @@ def equal_on_domain(gold, answer):
     try:
         places = [k for k in range(32) if real(k)]
         return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
-    except Exception:  # something without a value
+    except Exception:  # a side has no value
         return False
 
 
 def same_relation(gold, answer):
-    """Check two relations that math-verify calls equal, if they have no unknown or no solution."""
+    """Return whether two relations that math-verify calls equal are equal.
+
+    math-verify is wrong about relations without an unknown and equations without a solution.
+    """
     if not isinstance(gold, Relational):
         return True  # a chain, whose parts were compared already
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
-    if not first.free_symbols or not second.free_symbols:  # without unknowns: compare as text
+    if not first.free_symbols or not second.free_symbols:  # no unknown, so compare as text
         return {str(gold.lhs), str(gold.rhs)} == {str(answer.lhs), str(answer.rhs)}
     # equations without a solution must be multiples of each other
     return (not isinstance(gold, Eq) or not simplify(first / second).free_symbols

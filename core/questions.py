@@ -2,7 +2,7 @@ r"""core/questions.py: turn a data set of questions and answers into a problem f
 
 prepare.py of data/guru_math, data/aime24 and data/gsm8k call `prepare` with their own source; the
 docstring of data/guru_math/prepare.py describes what is read, written and left out. The steps are
-fetch -> read_rows -> make_problems -> repair_golds -> lengths -> drop_duplicates.
+fetch -> read_rows -> make_problems -> repair_golds -> within_limit -> drop_duplicates.
 """
 import ast
 import contextlib
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from config import BadInput, config, files, parse
 from core import math_answers, models, sandbox
-from core.duplicates import compact, normalize, twins
-from core.log import atomic_write, save_json
+from core.duplicates import twins
+from core.log import save_json
 from core.problems import is_made, read_problems, set_hash, tokenize, write_problems
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,14 +26,13 @@ INSTRUCTION = r"Please output the final answer within \boxed{}."
 # Question and answer are in the first pair of these columns that a file has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# The source of AIME24, for data/aime24/prepare.py and for --against if that file is missing
+# The source of AIME24, for data/aime24/prepare.py. Other data folders make AIME24's file from this
+# source if the default file of --against is missing
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 # the settings that decide the content of problems.jsonl
 SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
               keep_near""".split()
-# reasons to leave out a row; only the first reason that applies is counted
-LEFT_OUT = "empty not_text several_answers other_form gold_unread".split()
 # messages about rows that are changed
 CHANGED = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
@@ -59,7 +58,7 @@ def fetch(source, revision, folder):
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
     name, file = source.split(":")
-    # use a file that was downloaded by hand, or by the command below
+    # use a file that was downloaded by hand, or by the `hf download` of the message below
     for path in (folder / Path(file).name, folder / file):
         if path.is_file():
             return path
@@ -69,9 +68,8 @@ def fetch(source, revision, folder):
     try:
         return Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
     except Exception as e:  # OSError, ValueError, errors of httpx and the hub
-        raise BadInput(f"--source={source}: cannot download it ({reason(e)}); get {file} of the "
-                       f"data set {name} at revision {revision} into {folder}: hf download {name} "
-                       f"{file} --repo-type=dataset --revision={revision} "
+        raise BadInput(f"--source={source}: cannot download it ({reason(e)}); with a network, run "
+                       f"hf download {name} {file} --repo-type=dataset --revision={revision} "
                        f"--local-dir={folder}") from None
 
 
@@ -145,7 +143,7 @@ def parse_list(value):
     """
     if not isinstance(value, str):
         return value
-    # np.float64(0.5)
+    # np.float64(0.5) -> 0.5
     value = re.sub(r"(?<!\w)(?:np|numpy)\.(?!array)\w+\(([^()]*)\)", r"\1", value)
     array = re.fullmatch(r"\s*(?:np\.|numpy\.)?array\((\[.*?\])(?:,\s*dtype=\S+)?\)\s*", value,
                          re.DOTALL)
@@ -196,7 +194,7 @@ def as_text(value):
 
 
 def decimal(value):
-    r"""Return a float as text: 7 for 7.0, 10^{23} for 1e23, whose last digits are noise."""
+    r"""Return a float as text: 7 for 7.0, 10^{23} for 1e23, which has only 16 exact digits."""
     if math.isnan(value):
         return ""
     if value.is_integer() and abs(value) < 2 ** 53:
@@ -271,11 +269,10 @@ SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
 def question_and_prompt(prompt):
     r"""Return (the question, a prompt that requests \boxed{}) for the prompt of a data set.
 
-    The question has no sentence on the form of the answer.
-
-    The prompt has no sentence that requests another form, and it ends with INSTRUCTION unless a
-    sentence requests the box already. It is "" if a sentence on another form also has a number or
-    a formula, because that may be part of the question.
+    The question has no sentence on the form of the answer. The returned prompt has no sentence that
+    requests another form. The returned prompt ends with INSTRUCTION, unless a sentence already
+    requests the box. If a sentence on another form also has a number or a formula, the returned
+    prompt is "", because the sentence may be part of the question.
     """
     prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
     pieces, question, shown = [*SENTENCES.split(prompt), ""], "", ""
@@ -295,22 +292,25 @@ def question_and_prompt(prompt):
 # --------------------------------------------------------------------------------------------------
 # From rows to problems
 
-def lengths(problems, model):
-    """Return the number of tokens of each prompt, chat template included."""
+def within_limit(problems, cfg):
+    """Return the problems whose prompts have at most max_prompt_tokens, chat template included."""
+    if not cfg["model"]:
+        return problems
     try:
-        tokenizer = models.load_tokenizer(model)
+        prompts = tokenize(problems, models.load_tokenizer(cfg["model"]))
     except BadInput as e:
         raise BadInput(f"{e}; --model=none measures no lengths") from None
-    return [len(ids) for ids in tokenize(problems, tokenizer)]
+    return [p for p, ids in zip(problems, prompts) if len(ids) <= cfg["max_prompt_tokens"]]
 
 
 def make_problems(rows, columns, name):
     """Turn rows into problems; return them, {why: rows left out} and {why: rows changed}.
 
     columns: (question, answer); a question may be several columns, separated by commas. The id of a
-    problem is the number of its row.
+    problem is the number of its row. If several reasons to leave out a row apply, the first counts.
     """
-    problems, left_out, changed = [], dict.fromkeys(LEFT_OUT, 0), dict.fromkeys(CHANGED, 0)
+    problems, changed = [], dict.fromkeys(CHANGED, 0)
+    left_out = dict(empty=0, not_text=0, several_answers=0, other_form=0)
     for i, row in enumerate(rows):
         cells = [row.get(key) for key in columns[0].split(",")]
         try:
@@ -320,43 +320,40 @@ def make_problems(rows, columns, name):
             left_out["not_text"] += 1
             continue
         question, prompt = question_and_prompt(given)
-        reason = ("empty" if not question or not answers else
-                  "several_answers" if len(answers) > 1 else "other_form" if not prompt else "")
-        if reason:
-            left_out[reason] += 1
-            continue
-        problem = dict(id=f"{name}-{i:05d}", prompt=prompt,
-                       answer=choice_letter(answers[0], question))
-        later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
-        changed["turns"] += "user" in later_turns
-        changed["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
-        problems.append(problem)
+        if not question or not answers:
+            left_out["empty"] += 1
+        elif len(answers) > 1:
+            left_out["several_answers"] += 1
+        elif not prompt:
+            left_out["other_form"] += 1
+        else:
+            problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt,
+                                 answer=choice_letter(answers[0], question)))
+            later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
+            changed["turns"] += "user" in later_turns
+            changed["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
     return problems, left_out, changed
 
 
 def repair_golds(problems, cfg):
     """Return the problems whose gold has a value, and how many golds were repaired.
 
-    Golds with doubled backslashes are repaired. The verifier must find a value in each gold,
-    because equality as text would not show that an answer in other words can match the gold. A gold
-    of more than SOLUTION words is a solution, which no answer repeats.
+    A repair replaces doubled backslashes. A gold has a value if math-verify can read it. If
+    math-verify cannot read a gold, only the same text would match the gold. A gold of more than
+    SOLUTION words is left out, because it is a solution, which no answer repeats.
     """
-    asked, kept, repairs = {}, [], 0
+    forms = {gold for p in problems for gold in (unescape(p["answer"]), p["answer"])}
+    readable = {gold for gold in forms if re.fullmatch(r"-?\d{1,15}", gold)}
+    if asked := sorted(forms - readable):
+        verdicts = sandbox.pool("math").verify([(gold, "") for gold in asked], cfg["verify_s"])
+        readable |= {gold for gold, verdict in zip(asked, verdicts) if verdict == 1}
+    kept, repairs = [], 0
     for p in problems:
-        if not re.fullmatch(r"-?\d{1,15}", p["answer"]):
-            asked[p["id"]] = [(unescape(p["answer"]), ""), (p["answer"], "")]
-    pairs = [pair for both in asked.values() for pair in both]
-    verdicts = iter(sandbox.pool("math").verify(pairs, cfg["verify_s"]) if pairs else ())
-    for p in problems:
-        if p["id"] in asked:
-            can_repair, can_read = next(verdicts) == 1, next(verdicts) == 1
-            words = re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[A-Za-z]+", " ", p["answer"]))
-            if len(words) > SOLUTION or not (can_repair or can_read):
-                continue
-            if can_repair:
-                repairs += unescape(p["answer"]) != p["answer"]
-                p = dict(p, answer=unescape(p["answer"]))
-        kept.append(p)
+        words = re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[A-Za-z]+", " ", p["answer"]))
+        form = next((f for f in (unescape(p["answer"]), p["answer"]) if f in readable), None)
+        if form and len(words) <= SOLUTION:
+            repairs += form != p["answer"]
+            kept.append(dict(p, answer=form))
     return kept, repairs
 
 
@@ -367,24 +364,21 @@ def drop_duplicates(problems, foreign, cfg):
     """
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))
-    kept, differ, counts = [], [], dict(against=0, exact=0, near=0)
+    kept, answers, counts = [], [], dict(against=0, exact=0, near=0)
     for p, twin in zip(problems, twins(questions, theirs, not cfg["keep_near"])):
         if not twin:
             kept.append(p)
             continue
         reason, i = twin
         counts[reason] += 1
-        pair = p["answer"], problems[i]["answer"]
-        if reason != "against" and compact(normalize(pair[0])) != compact(normalize(pair[1])):
-            differ.append(pair)
-    counts["conflicts"] = len(differ)
-    if cfg["verifier"] == "math":  # 2/5 and \frac{2}{5} are the same answer
-        one_way, other_way = (
-            sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
-                                   for gold, answer in pairs], cfg)
-            for pairs in (differ, [pair[::-1] for pair in differ]))
-        counts["conflicts"] -= sum(1 in verdicts for verdicts in zip(one_way, other_way))
-    return kept, counts
+        if reason != "against" and p["answer"] != problems[i]["answer"]:
+            answers.append((p["answer"], problems[i]["answer"]))
+    # math-verify compares the answers, because 2/5 and \frac{2}{5} are the same. Each pair is
+    # graded in both directions, and one "right" is enough
+    verdicts = zip(*(sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
+                                            for gold, answer in pairs], cfg)
+                     for pairs in (answers, [pair[::-1] for pair in answers])))
+    return kept, counts | dict(conflicts=sum(1 not in both for both in verdicts))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -394,7 +388,7 @@ def read_against(cfg):
     """Return the problems of the --against files. If AIME24's default file is missing, make it."""
     problems = []
     for path in files(cfg["against"]):
-        if path == config["against"]:  # from any working directory
+        if path == config["against"]:  # the default is relative to the repository
             path = ROOT / path
             if not path.exists():
                 # no limit on lengths, because a test problem that is left out protects nothing
@@ -423,17 +417,11 @@ def prepare(argv, own, doc):
     rows = read_rows(path)
     columns, foreign = pick_columns(rows, pairs, path), read_against(cfg)
     problems, counts, changed = make_problems(rows, columns, own["name"])
-    counts |= dict(over_long=0)
-    if cfg["verifier"] == "math":
-        readable, changed["escaped"] = repair_golds(problems, cfg)
-        counts["gold_unread"] = len(problems) - len(readable)
-        problems = readable
-    if cfg["model"] and problems:
-        limit = cfg["max_prompt_tokens"]
-        fits = [length <= limit for length in lengths(problems, cfg["model"])]
-        counts["over_long"] = len(fits) - sum(fits)
-        problems = [p for p, fit in zip(problems, fits) if fit]
-    problems, duplicates = drop_duplicates(problems, foreign, cfg)
+    readable, changed["escaped"] = (repair_golds(problems, cfg) if cfg["verifier"] == "math"
+                                    else (problems, 0))
+    short = within_limit(readable, cfg)
+    counts |= dict(gold_unread=len(problems) - len(readable), over_long=len(readable) - len(short))
+    problems, duplicates = drop_duplicates(short, foreign, cfg)
     counts |= duplicates
     left_out = ", ".join(f"{n} {reason.replace('_', ' ')}" for reason, n in counts.items()
                          if n and reason != "conflicts")
@@ -447,13 +435,12 @@ def prepare(argv, own, doc):
             print(f"{path}: {changed[reason]} {note}", file=sys.stderr)
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    with atomic_write(out) as part:  # renamed last, after the manifest is written
-        write_problems(part, problems)
-        save_json(folder / "manifest.json", dict(
-            settings={key: cfg[key] for key in SETTINGS}, file=path.name, source_sha256=digest,
-            question_column=columns[0], answer_column=columns[1],
-            counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
-            against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
+    save_json(folder / "manifest.json", dict(
+        settings={key: cfg[key] for key in SETTINGS}, file=path.name, source_sha256=digest,
+        question_column=columns[0], answer_column=columns[1],
+        counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
+        against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
+    write_problems(out, problems)  # last, because its existence means that all is done
     print(f"{out}: {len(problems):,} problems of {len(rows):,} rows"
           + (f" (left out: {left_out})" if left_out else "")
           + ("" if cfg["model"] else "; prompt lengths not measured"))

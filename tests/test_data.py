@@ -37,7 +37,10 @@ def guru():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A folder with only a tokenizer: one token per byte, and a chat template that adds 12."""
+    """Make a folder with only a tokenizer, of one token per byte.
+
+    The chat template adds 12 tokens.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
     folder = tmp_path_factory.mktemp("bytes")
@@ -85,25 +88,9 @@ def verl_row(i, question, answer, source="math__dapo"):
                    "domain": ["Mathematics -> Algebra"], "is_unique": True})
 
 
-SCHEMA = pa.schema([("data_source", pa.string()),
-                    ("prompt", pa.list_(pa.struct([("content", pa.string()),
-                                                   ("role", pa.string())]))),
-                    ("ability", pa.string()), ("apply_chat_template", pa.bool_()),
-                    ("reward_model", pa.struct([("ground_truth", pa.string()),
-                                                ("style", pa.string())])),
-                    ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()),
-                                              ("reward_metric", pa.string()),
-                                              ("original_question", pa.string())])),
-                    ("qwen2.5_7b_pass_rate", pa.float64()), ("qwen3_30b_pass_rate", pa.float64()),
-                    ("llama8b_solve_rate", pa.float64()), ("solution", pa.string()),
-                    ("source", pa.string()), ("domain", pa.list_(pa.string())),
-                    ("is_unique", pa.bool_())])
-
-
 def write_verl(path, pairs):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([verl_row(i, *pair) for i, pair in enumerate(pairs)],
-                                        SCHEMA), path)
+    pq.write_table(pa.Table.from_pylist([verl_row(i, *pair) for i, pair in enumerate(pairs)]), path)
     return path
 
 
@@ -156,7 +143,7 @@ def made(tmp_path_factory, script, model):
     return data, words, done
 
 
-def test_rows_that_are_kept(made):
+def test_rows_that_are_kept_and_their_manifest(made, model):
     data, _, done = made
     problems = sample.read_problems(data / "problems.jsonl")
     assert len(ROWS) == 43
@@ -168,15 +155,11 @@ def test_rows_that_are_kept(made):
     for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
                  "3 against", "2 exact", "2 near; 2 of these duplicates had another answer"):
         assert part in done.stdout, done.stdout
-
-
-def test_manifest_counts_and_hashes(made, model):
-    data, _, _ = made
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
     assert manifest["counts"] == dict(fates, rows=43, conflicts=2, not_text=0)
     assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
-    assert manifest["set_hash"] == sample.set_hash(sample.read_problems(data / "problems.jsonl"))
+    assert manifest["set_hash"] == sample.set_hash(problems)
     assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}"
     assert manifest["file"] == FILE
     assert manifest["settings"]["revision"] == "2e2790a962a3c099bfb5ea61389cbf98a5ea439b"
@@ -186,8 +169,10 @@ def test_manifest_counts_and_hashes(made, model):
 
 
 def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
-    """A prompt of exactly the limit is kept, one with a byte more is not. Without the 12 tokens of
-    the template both would fit."""
+    """A prompt of exactly the limit is kept, a prompt with one more byte is not.
+
+    Without the 12 tokens of the template both prompts would fit.
+    """
     limit = 200
     asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x"
              for i in (0, 1)]
@@ -273,7 +258,7 @@ def test_aime_in_three_formats(tmp_path, script, form, last):
 
 @pytest.fixture
 def clone(tmp_path):
-    """A copy of the scripts with empty data folders."""
+    """Return a copy of the scripts with empty data folders."""
     rooms = ("config.py core/duplicates.py core/log.py core/lora.py core/machine.py "
              "core/math_answers.py core/models.py core/problems.py core/questions.py "
              "core/sandbox.py").split()
@@ -284,8 +269,11 @@ def clone(tmp_path):
 
 
 def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
-    """Without --data and --against, from another working directory. AIME's file is in the place to
-    which `hf download --local-dir` writes it."""
+    """Without --data and --against, the Guru script makes AIME24's problem file first.
+
+    The script is called from another working directory. AIME24's source is in the folder to which
+    `hf download --local-dir` writes it.
+    """
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
     done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data",
@@ -308,7 +296,7 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
             "hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
             "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b "
             "--local-dir=data/guru_math")
-    # then the other missing file
+    # the source of AIME24 is the next missing file
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1")])
     refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
             "hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
@@ -322,8 +310,11 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
 
 
 def test_any_two_named_columns(tmp_path, script):
-    """Gzipped JSONL with a dotted key, and a parquet file with a dot in a column's name and floats
-    without fraction, as pandas writes integers."""
+    """--question_key and --answer_key name any two columns.
+
+    The files: gzipped JSONL with a dotted key; parquet with a dot in a column's name, and with
+    floats for integers, as pandas writes them.
+    """
     asked = [sentence(i) for i in range(3)]
     rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])), dict(q=None),
             dict(q=dict(text=asked[2]), sol=dict(final=" ½ "), other=1)]
@@ -348,69 +339,55 @@ def test_any_two_named_columns(tmp_path, script):
         assert "1 empty" in done.stdout
 
 
-def bad_source(tmp_path, kind):
-    """Return the words of the command line, and the parts of the error line."""
-    source, words, named, good = tmp_path / "x.jsonl", [], [], dict(question="1+1?", answer="2")
-    if kind == "corrupt":
-        source = tmp_path / "x.parquet"
-        source.write_bytes(b"PAR1 this is no parquet PAR1")
-    elif kind in ("torn", "torn page"):
-        source = write_verl(tmp_path / "x.parquet", [(sentence(i), "1") for i in range(999)])
-        raw = source.read_bytes()
-        source.write_bytes(raw[:-100] if kind == "torn" else raw[:100] + bytes(19900) + raw[20000:])
-    elif kind == "missing":
-        source = tmp_path / "none.parquet"
-    elif kind in ("suffix", "packed"):
-        source = tmp_path / ("x.csv" if kind == "suffix" else "x.jsonl.gz")
-        source.write_text("question,answer\n1+1,2\n")
-        named = [".parquet, .jsonl or .jsonl.gz" if kind == "suffix" else "gzip"]
-    elif kind == "line":
-        source.write_text(json.dumps(good) + "\n{not json\n")
-        named = [f"{source}:2"]
-    elif kind == "list":
-        source.write_text("[1, 2]\n")
-        named = [f"{source}:1"]
-    elif kind == "columns":
-        write_jsonl(source, [dict(ask="1+1?", solution=dict(final="2", why="so"))])
-        named = ["no column prompt or reward_model.ground_truth;", "ask, solution.final, "
-                                                                   "solution.why"]
-    elif kind == "question column":
-        write_jsonl(source, [good])
-        words, named = ["--question_key=nope"], ["no column nope", "question, answer"]
-    elif kind == "struct":
-        source = write_verl(tmp_path / "x.parquet", [(sentence(1), "1")])
-        words = ["--answer_key=reward_model"]
-        named = ["no column reward_model;", "reward_model.ground_truth", "qwen2.5_7b_pass_rate"]
-    elif kind == "nothing":
-        write_jsonl(source, [dict(question="", answer="2"), dict(question="1+1?", answer="  "),
-                             dict(question=f"  {BOX}", answer=1)])
-        named = ["no problem is left of 3 rows", "3 empty"]
-    elif kind == "no rows":
-        source.write_text("\n")
-    return [f"--source={source}", *words], [source, *named]
+GOOD = dict(question="1+1?", answer="2")
+# {kind: (file, its rows or bytes, parts of the error; words of the command line)}
+BAD = {
+    "corrupt": ("x.parquet", b"PAR1 this is no parquet PAR1", []),
+    "suffix": ("x.csv", b"question,answer\n1+1,2\n", [".parquet, .jsonl or .jsonl.gz"]),
+    "packed": ("x.jsonl.gz", b"question,answer\n1+1,2\n", ["gzip"]),
+    "line": ("x.jsonl", json.dumps(GOOD).encode() + b"\n{not json\n", ["x.jsonl:2"]),
+    "list": ("x.jsonl", b"[1, 2]\n", ["x.jsonl:1"]),
+    "columns": ("x.jsonl", [dict(ask="1+1?", solution=dict(final="2", why="so"))],
+                ["no column prompt or reward_model.ground_truth;",
+                 "ask, solution.final, solution.why"]),
+    "question column": ("x.jsonl", [GOOD], ["no column nope", "question, answer"],
+                        "--question_key=nope"),
+    "struct": ("x.jsonl", [dict(prompt="1+1?", reward_model=dict(ground_truth="2", style="rule"))],
+               ["no column reward_model;", "reward_model.ground_truth, reward_model.style"],
+               "--answer_key=reward_model"),
+    "nothing": ("x.jsonl", [dict(question="", answer="2"), dict(question="1+1?", answer="  "),
+                            dict(question=f"  {BOX}", answer=1)],
+                ["no problem is left of 3 rows", "3 empty"]),
+    "no rows": ("x.jsonl", b"\n", []),
+    "no test file": ("x.jsonl", [GOOD], ["gone.jsonl"], "--against=gone.jsonl")}
 
 
-@pytest.mark.parametrize("kind",
-                         ["corrupt", "torn", "torn page", "missing", "suffix", "packed", "line",
-                          "list", "columns", "question column", "struct", "nothing", "no rows"])
-def test_bad_input_is_one_line_and_writes_nothing(tmp_path, script, kind):
-    words, named = bad_source(tmp_path, kind)
-    refused(script(GURU, f"--data={tmp_path / 'out'}", "--against=none", "--model=none", *words),
-            *named)
-    assert not (tmp_path / "out").exists()
+def refuses(guru, tmp_path, source, *words):
+    """Return the one line with which prepare.py refuses a source; it must write nothing."""
+    with pytest.raises(config.BadInput) as e:
+        guru.main([f"--data={tmp_path / 'out'}", "--against=none", "--model=none",
+                   f"--source={source}", *words])
+    assert not (tmp_path / "out").exists() and "\n" not in str(e.value)
+    return str(e.value)
 
 
-def test_a_missing_test_file_is_named(tmp_path, script):
-    source = write_jsonl(tmp_path / "x.jsonl", [dict(question="1+1?", answer="2")])
-    refused(script(GURU, f"--data={tmp_path / 'out'}", f"--source={source}",
-                   f"--against={tmp_path / 'gone.jsonl'}", "--model=none"), tmp_path / "gone.jsonl")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(guru, tmp_path, kind):
+    name, content, parts, *words = BAD[kind]
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    else:
+        write_jsonl(tmp_path / name, content)
+    line = refuses(guru, tmp_path, tmp_path / name, *words)
+    assert all(part in line for part in parts or [str(tmp_path / name)]), line
 
 
-def test_help(script):
-    for name in (GURU, AIME):
-        done = script(name, "--help")
-        assert done.code == 0 and done.stdout.startswith(name) and "--question_key=" in done.stdout
+def test_missing_and_torn_parquet_files(guru, tmp_path):
+    source = write_verl(tmp_path / "x.parquet", [(sentence(i), "1") for i in range(999)])
+    raw = source.read_bytes()
+    for torn in (raw[:-100], raw[:100] + bytes(19900) + raw[20000:], None):
+        source.write_bytes(torn) if torn else source.unlink()
+        assert str(source) in refuses(guru, tmp_path, source)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -465,7 +442,7 @@ def slow_twins(questions, foreign):
 
 
 def test_near_duplicates_equal_those_of_the_slow_way():
-    """Texts of 12 to 60 words with up to four changes, so that many pairs are close to 0.8."""
+    """The texts have 12 to 60 words and up to four changes, so many pairs are close to 0.8."""
     rng, questions = random.Random(5), []
     foreign = [sentence(f"f{i}", 30) for i in range(10)]
     bases = foreign + [sentence(f"b{i}", n) for i, n in enumerate([12, 20, 30, 40, 60] * 4)]
@@ -489,7 +466,7 @@ SIZES = dict(extreme=90, level_easy=50, level_very_easy=40)
 
 @pytest.fixture
 def splits(tmp_path):
-    """A data folder with levels as sample.py writes them."""
+    """Return a folder of splits with levels as sample.py writes them."""
     folder = tmp_path / "data/splits/M"
     for name, n in SIZES.items():
         write_jsonl(folder / f"{name}_train.jsonl",
@@ -510,23 +487,17 @@ def ids(path):
 
 
 def test_mixtures_of_the_paper(splits, mix):
-    for _ in range(2):  # the second time with the same bytes
-        done = mix("--D=60", "--seed=3")
-        assert done.code == 0 and not done.stderr, done.stderr
+    done = mix("--D=60", "--seed=3")
+    assert done.code == 0 and not done.stderr, done.stderr
     for name, shares in (("hard", (60, 0, 0)), ("dual", (30, 30, 0)), ("tri", (30, 15, 15))):
         problems = lines(splits / f"mix_{name}_D60_seed3_train.jsonl")
         origin = Counter(p["prompt"].split()[0] for p in problems)
         assert tuple(origin[split] for split in SIZES) == shares
         assert len({p["id"] for p in problems}) == 60 and all(p["samples"] == 128 for p in problems)
-    other = [dict(p, id=f"new-{p['id']}") for p in lines(splits / "extreme_train.jsonl")]
-    write_jsonl(splits / "extreme_train.jsonl", other)
-    before = {p: p.read_bytes() for p in splits.iterdir()}
-    refused(mix("--D=60", "--seed=3"), "mix_hard_D60_seed3_train.jsonl", "other splits", "remove")
-    assert before == {p: p.read_bytes() for p in splits.iterdir()}
 
 
 def test_a_smaller_mixture_is_a_prefix_of_a_larger_one(splits):
-    """And its shares are those of the paper to within one problem. Another seed gives another."""
+    """Each mixture has the paper's shares to within one problem. Another seed gives another one."""
     levels = {name: sample.read_problems(splits / f"{name}_train.jsonl") for name in SIZES}
     for name, pattern in sample.MIXTURES.items():
         full = [p["id"] for p in sample.mixture(name, levels, 80, 0)]
@@ -545,7 +516,7 @@ def test_largest_size_and_too_large_a_size(splits, mix):
     assert largest == {"mix_hard_D90_seed0_train.jsonl", "mix_dual_D101_seed0_train.jsonl",
                        "mix_tri_D163_seed0_train.jsonl"}
     before = {p: p.read_bytes() for p in splits.iterdir()}
-    # all three or none
+    # all three mixtures are written, or none
     refused(mix("--D=100"), "--D=100", "hard has at most 90", "extreme has only 90")
     refused(mix("--D=5", "--model=org/other"), "other", "sample.py")
     assert before == {p: p.read_bytes() for p in splits.iterdir()}
@@ -581,8 +552,10 @@ WRAPPED = dict(dapo=DAPO, gsm8k=GSM8K, math=MATH, qwen=QWEN, r1=R1,
 
 @pytest.mark.parametrize("name", WRAPPED)
 def test_test_problems_inside_an_instruction_are_found(guru, tmp_path, capsys, name):
-    """All 30 are found, and no other problem with the same instruction; also if the test problems
-    have the instruction."""
+    """All 30 test problems are found inside an instruction, and no other problem is.
+
+    The same holds if the test problems have the instruction too.
+    """
     before, after = WRAPPED[name]
     wrapped = [dict(question=before + q + after, answer=a) for q, a in TEST]
     others = [dict(question=before + sentence(i) + after, answer="1") for i in range(5)]
@@ -605,13 +578,12 @@ def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
     assert duplicates.twins(beside, short) == [None] * 3
 
 
-@pytest.mark.parametrize("name, boxes", [("dapo", 1), ("gsm8k", 1), ("math", 1), ("qwen", 1),
-                                         ("r1", 1)])
-def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name, boxes):
+@pytest.mark.parametrize("name", ["dapo", "gsm8k", "math", "qwen", "r1"])
+def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name):
     before, after = WRAPPED[name]
     row = dict(question=before + "What is $17 \\cdot 3$?" + after, answer="51")
     [p], _, changed, _ = rows_made(guru, tmp_path, capsys, [row])
-    assert p["prompt"].count(r"\boxed") == boxes and "What is $17 \\cdot 3$?" in p["prompt"]
+    assert p["prompt"].count(r"\boxed") == 1 and "What is $17 \\cdot 3$?" in p["prompt"]
     assert not any(form in p["prompt"] for form in ("####", "<answer>", "Answer:"))
     kept = name in ("math", "qwen")
     assert p["prompt"] == row["question"] if kept else p["prompt"].endswith(BOX)
@@ -621,7 +593,7 @@ def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name, 
 def test_a_box_in_the_question_is_kept():
     fill = r"Which digit makes $\boxed{\phantom{0}}5 = 3 \cdot 15$ true?"
     assert questions.question_and_prompt(fill) == (fill, f"{fill} {BOX}")
-    # nothing of the question goes with an instruction
+    # a sentence on the form that has a part of the question is not removed: there is no prompt
     assert questions.question_and_prompt('Add 3 and 4 and write the result after "####".')[1] == ""
     heading = "#### Problem 3\nFind $x$."
     assert questions.question_and_prompt(heading)[1] == f"{heading} {BOX}"
@@ -712,9 +684,7 @@ SHAPES = dict(  # file: (columns of a row, prompt, answer)
         content=DAPO[0] + "Find $x$ if $2x=1$." + DAPO[1], role="user")], ability="MATH",
         reward_model=dict(ground_truth="34", style="rule-lighteval/MATH_v2"),
         extra_info=dict(index="9a9b6eb4")),
-        "Solve the following math problem step by step. Find $x$ if $2x=1$.", "34"),
-    aime=(dict(ID="2024-I-1", Problem="Find $m+n$.", Solution="So.", Answer=33),
-          "Find $m+n$.", "33"))
+        "Solve the following math problem step by step. Find $x$ if $2x=1$.", "34"))
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -738,7 +708,7 @@ def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
         "import sys\nsys.path.insert(0, sys.argv[1])\nfrom core.problems import read_problems\n"
         "print(ascii([p['prompt'] for p in read_problems(sys.argv[2])]))\n")
     env = dict(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
-    # words, because in this locale a path in the script could not contain an umlaut
+    # the paths are words, because in this locale a script could not contain a path with an umlaut
     done = script(tmp_path / "read.py", ROOT, tmp_path / "p.jsonl", env=env)
     assert done.stdout.strip() == ascii(want), done
     for raw, why in ((b'{"id": 1, "prompt": "\xd7", "answer": "1"}', ":1: not UTF-8 text"),
@@ -749,7 +719,7 @@ def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
 
 
 def test_split_all(tmp_path, script):
-    """No model is loaded, a quarter is held out, and a second call holds out the same problems."""
+    """--split=all loads no model and holds out a quarter, in a second call the same problems."""
     write_jsonl(tmp_path / "problems.jsonl",
                 [dict(id=i, prompt=f"{i}+1=", answer=str(i + 1)) for i in range(60)])
     words = [f"--data={tmp_path}", "--model=org/not_there", "--split=all"]

@@ -4,10 +4,8 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import torch
 
 from core import engine
 import sample
@@ -16,20 +14,20 @@ from core import sandbox
 from core import gym_problems as gym
 from conftest import ROOT, load_prepare, run_script
 from config import BadInput
-from test_verifier import Naive, close, cpu
+from test_verifier import Naive, close, cpu, grade
 from core.sandbox import ERROR
 
 named = pytest.mark.parametrize
 SCRIPT, PYTHON = "data/reasoning_gym/prepare.py", sys.executable
 CFG = dict(verify_s=10.0, verify_bytes=65536, verifier="reasoning_gym")
 
-# The library's tasks at 0.1.25 that are graded only by metadata, without an answer in the problem,
-# and those that are not graded after their metadata were written as JSON
+# FREE: tasks of version 0.1.25 whose problems have no single answer, so that the metadata decide.
+# NOT_JSON: tasks that cannot be graded once their metadata were written as JSON
 FREE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 NOT_JSON = {"arc_agi", "rearc"}
 PROBES = ["?", "0", "nan"]  # wrong answers
 
-# Wrong answers that the library accepts. Names in braces are made from the problem, below
+# (task, wrong answer that the library accepts); the test fills in the names in braces
 CHEATS = [("countdown", "0j*({sum})-{target}j*1j"), ("countdown", "(x-x)*({sum})+({xs})/x"),
           ("puzzle24", "4*6*1*1"), ("puzzle24", "7*7/2*1"), ("puzzle24", "2*2*2*3"),
           ("puzzle24", "0j*({sum})-24j*1j"),
@@ -46,7 +44,7 @@ def script():
 
 @pytest.fixture(scope="module")
 def pool():
-    """Replace sandbox.pool by a Pool of one process that all tests of this file share."""
+    """Replace sandbox.pool by one Pool of one process, which all tests of this file share."""
     shared, before = sandbox.Pool("reasoning_gym", 1), sandbox.pool
     sandbox.pool = lambda kind: shared
     yield shared
@@ -64,9 +62,9 @@ def verdicts(problem, *answers, **changes):
 
 
 def test_every_task_is_graded_from_its_file(pool):
-    """After a round trip through JSON, a task's answer is right, except for tasks named above.
+    """After a round trip through JSON, a task's own answer is right, except in FREE and NOT_JSON.
 
-    Wrong answers are right only in the tasks that are left out.
+    Wrong answers are right only in tasks of LEFT_OUT.
     """
     names, accept_all = gym.tasks(), set()
     assert len(names) == 103 and not gym.LEFT_OUT & set(names)
@@ -102,14 +100,7 @@ def test_partial_credit_is_a_reward_but_not_solved(pool):
     assert verdicts(s, f"{s['answer']} or so") == [part]
     assert verifier.reasoning_gym_reward(s, f"{s['answer']} or so", CFG) == part
     assert verifier.reasoning_gym_reward(s, s["answer"], CFG) == 1
-
-    class Texts:  # a tokenizer as far as `grade` uses it
-        chat_template = None
-
-        def batch_decode(self, rows, skip_special_tokens):
-            return [s["answer"], f"{s['answer']} or so", "?", "(" * 70000]
-    rollouts = dict(tokens=torch.zeros(4, 1, dtype=torch.long), length=torch.ones(4, dtype=int))
-    rewards, faults = verifier.grade([s], rollouts, Texts(), CFG)
+    rewards, faults = grade([s], [s["answer"], f"{s['answer']} or so", "?", "(" * 70000], CFG)
     assert rewards.tolist() == [pytest.approx([1, part, 0, 0])]
     assert verifier.solved(rewards).tolist() == [[True, False, False, False]]
     assert faults == dict(verifier_timeouts=0, verifier_errors=1)
@@ -143,7 +134,7 @@ def test_wrong_answers_are_not_right(task, text, pool):
 
 
 def test_a_fraction_is_not_rounded(pool):
-    """int(49/2) is 24, with the numbers of the problem."""
+    """7*7/2*1 is 24.5, which the library would cut to 24."""
     p, = problems("puzzle24")
     p["reasoning_gym"]["metadata"]["numbers"] = [1, 2, 7, 7]
     assert verdicts(p, "<answer>7*7/2*1</answer>")[0] != 1
@@ -160,8 +151,11 @@ HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({char
 
 
 def test_hostile_answers(pool, tmp_path):
-    """The verifiers of these tasks evaluate answers. None runs as Python, is right or takes longer
-    than its limit, and the next honest answer is graded."""
+    """These tasks have verifiers that evaluate answers as Python.
+
+    No hostile answer is executed, is right or takes longer than its limit. The next honest answer
+    is graded.
+    """
     place, limit = tmp_path / "pwned", 1.0
     open_ = f"open('{place}', 'w')"
     chars = "+".join(f"chr({ord(c)})" for c in open_)
@@ -189,10 +183,10 @@ def wide(text):
 
 
 def smuggled(code):
-    """Return a formula that runs code if Python evaluates it.
+    """Return a formula that runs `code` if Python evaluates the formula.
 
-    It has no quotes, no dots before ASCII letters and no known words. Its string is made from the
-    names of symbols by bytes.fromhex.
+    The formula has no quotes, no dots before ASCII letters and no known words. bytes.fromhex makes
+    the string of the code from names of symbols.
     """
     name, digits = wide("name"), re.findall(r"\d+[a-f]?|[a-f]", code.encode().hex())
     text = "(" + "+".join(f"é{part}.{name}" for part in digits) + ")"
@@ -202,7 +196,7 @@ def smuggled(code):
 
 
 def test_only_formulas_are_evaluated(tmp_path):
-    """The first wall: `tame` refuses all but formulas of numbers, letters and functions."""
+    """`tame` refuses all texts but formulas of numbers, letters and functions."""
     place = tmp_path / "pwned"
     texts = [smuggled(f"exec('open(%r,chr(119))' % {str(place)!r})"), "x.diff(x)", "x . diff(x)",
              "x.\ndiff(x)", "é", "２", "sympify(1)", "__import__(1)", "x[0]", "'1'", "x:=1"]
@@ -226,7 +220,7 @@ for text in json.loads(sys.argv[2]):
                               cwd=ROOT, capture_output=True, text=True)
         refused = done.stdout.count("refused")
         assert done.returncode == 0 and refused == (len(texts) if how == "tamed" else 0), done
-        assert place.exists() == (how == "untamed")  # the text does attack
+        assert place.exists() == (how == "untamed")  # without `tame` the attack succeeds
 
 
 @named("code", ["os.rmdir(p + 'd')", "os.remove(p + 'f')", "os.system('true')", "os.fork()",
@@ -236,7 +230,7 @@ for text in json.loads(sys.argv[2]):
                 "__import__('socket').socket()", "__import__('ctypes').CDLL(None)",
                 "__import__('sqlite3').connect(p + 'g')"])
 def test_confine(code, tmp_path):
-    """The second wall: an answer that runs as Python can change nothing."""
+    """Even if an answer is executed as Python, it can change no file and start no program."""
     (tmp_path / "d").mkdir()
     (tmp_path / "f").write_text("here")
     run = f"""
@@ -262,16 +256,6 @@ def test_confine_is_active_in_the_pool(tmp_path):
     assert pool.verify([("", "1 + 1"), ("", answer), ("", "2 + 2")], 5) == [1, ERROR, 1]
     assert tmp_path.exists()
     close(pool)
-
-
-def test_the_kernel_limits_file_sizes_to_0(pool):
-    assert pool.verify([("{}", "1")], 5) == [ERROR]  # the process has started
-    process = pool.free.get()
-    try:
-        limits = Path(f"/proc/{process.pid}/limits").read_text()
-    finally:
-        pool.free.put(process)
-    assert re.search(r"Max file size +0 +0 ", limits)
 
 
 def test_a_problem_without_the_field_is_refused():
@@ -310,7 +294,7 @@ def test_prepare(tmp_path):
 
 
 def test_a_task_that_has_few_problems(script, pool, tmp_path, capsys):
-    """Each is written once, and a line gives the number."""
+    """If a task has few problems, each is written once, and a line gives their number."""
     script.main([f"--data={tmp_path}", "--task=gcd", "--size=500", "--n_val=5",
               '--task_args={"max_value": 6, "max_numbers": 2}'])
     made = sample.read_problems(tmp_path / "problems.jsonl")
@@ -338,14 +322,6 @@ def test_bad_input_is_one_line(words, says, script, pool, tmp_path):
     assert "\n" not in str(e.value) and not (tmp_path / "x").exists()
 
 
-def test_a_broken_manifest_is_refused(script, tmp_path):
-    (tmp_path / "problems.jsonl").write_text("")
-    for text, says in (("[" * 10**5, "not a readable JSON file"), ("{}", "another --data")):
-        (tmp_path / "manifest.json").write_text(text)
-        with pytest.raises(BadInput, match=says):
-            script.main([f"--data={tmp_path}", "--task=gcd"])
-
-
 def test_the_library_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
     with pytest.raises(BadInput, match="reasoning-gym is not installed.*pip install"):
@@ -357,7 +333,7 @@ def test_the_library_is_missing(monkeypatch):
 
 
 def test_begin(tiny, tmp_path):
-    """It follows the prompt, is part of a problem's hash and must be a string."""
+    """A problem's `begin` follows the prompt, changes the problem's hash and must be a string."""
     tokenizer = engine.load_tokenizer(tiny.model)
     plain = sample.read_problems(tiny.train)[:2]
     begun = [dict(p, begin="12") for p in plain]

@@ -21,6 +21,7 @@ import pytest
 import torch
 from conftest import PATIENCE, ROOT, load_prepare, run_script
 from math_verify import parse, verify
+from test_data import BOX as INSTRUCTION, write_verl
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -31,12 +32,11 @@ import train_grpo
 from config import BadInput
 from core.log import read_log
 
-INSTRUCTION = r"Please output the final answer within \boxed{}."
 TEMPLATE = ("{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
 SUMS = [(a, "+", 1, a + 1) for a in range(2, 98)]
-# The model's pass rates on the sums at the temperature of the runs, this list over and over. They
-# are far from the ends of the bands, with a dozen sums in each
+# The model solves sum i with probability RATES[i % len(RATES)] at the temperature of the runs. The
+# rates are far from the ends of the bands, and each band has a dozen sums
 RATES = [0.002, 0.02, 0.4, 0.5, 0.7, 0.8, 0.97]
 TEMPERATURE = 0.6
 HALVES = [rf"\frac{{{2 * s[3]}}}{{2}}" for s in SUMS]
@@ -63,15 +63,16 @@ def question(a, op, b):
 
 
 def make_model(folder):
-    r"""Write a tiny Llama that solves sum i with probability RATES[i] at TEMPERATURE.
+    r"""Write a tiny Llama that solves sum i with probability RATES[i % len(RATES)] at TEMPERATURE.
 
-    Otherwise it writes the value of the next sum. Every third answer is a fraction.
+    If the model does not solve a sum, it writes the value of the next sum. Every third answer is a
+    fraction.
 
-    Its weights are set and not trained, because a trained model depends on the last bit of its
-    training, and on another processor its splits would differ. A token embeds its kind, as one
-    number, and a constant. The only head attends to the summand, because no other token has a key,
-    and adds the summand's kind. The output layer turns kinds into logits: after \boxed{ the
-    summand's, elsewhere those of the next token of the form.
+    The weights are set and not trained, because a trained model depends on the last bit of its
+    training, and its splits would differ on another processor. A token's embedding has a 1 for the
+    token's kind and a constant 1. The only attention head attends to the summand, because no other
+    token has a key, and adds the summand's kind. The output layer turns kinds into logits: after
+    \boxed{ the logits of the two answers, elsewhere those of the next token of the form.
     """
     H, K = 128, 30.0  # hidden size; a logit far above all others
     ID = {word: i for i, word in enumerate(VOCAB)}
@@ -87,7 +88,7 @@ def make_model(folder):
     embed, head = weights["model.embed_tokens.weight"], weights["lm_head.weight"]
     q, k, v, o = (weights[f"model.layers.0.self_attn.{x}_proj.weight"] for x in "qkvo")
 
-    def scale(ones):  # the norm turns each of so many 1s into this
+    def scale(ones):  # the value of each 1 of a vector with so many 1s, after the norm
         return (ones / H + model.config.rms_norm_eps) ** -0.5
     embed[:, 0] = 1
     for word, i in ID.items():
@@ -116,20 +117,8 @@ def run(main, *words):
     return said.getvalue()
 
 
-def guru_rows(sums):
-    """Return rows as in train/math__combined_54.4k.parquet."""
-    return [dict(data_source="math__merged_deduped_dapo_or1_dataset", ability="math",
-                 apply_chat_template=True,
-                 prompt=[dict(content=f"{question(*s[:3])} {INSTRUCTION}", role="user")],
-                 reward_model=dict(ground_truth=str(s[3]), style="rule"),
-                 extra_info=dict(index=i, original_question=question(*s[:3]),
-                                 reward_metric="default", split="train"),
-                 **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None})
-                 for i, s in enumerate(sums)]
-
-
 def check_model(folder):
-    """Check that its pass rates are those of RATES, to the last digits of fp32."""
+    """Check that the model's pass rates are those of RATES, to the last digits of fp32."""
     model, tokenizer = engine.load_model(folder, "cpu")
     prompts = sample.tokenize([dict(prompt=f"{question(*s[:3])} {INSTRUCTION}") for s in SUMS],
                               tokenizer)
@@ -161,12 +150,12 @@ def check_splits(w):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Make a data folder with prepare.py from a parquet, AIME24's, the model and its difficulty."""
+    """Make a data folder from files in the format of Guru and AIME24, a model and its splits."""
     folder = tmp_path_factory.mktemp("real")
     sums, aime = SUMS, SUMS[::12]
     make_model(folder / "Half-Knows-1B")
     check_model(folder / "Half-Knows-1B")
-    pq.write_table(pa.Table.from_pylist(guru_rows(sums + sums[:3])), folder / "guru.parquet")
+    write_verl(folder / "guru.parquet", [(question(*s[:3]), str(s[3])) for s in sums + sums[:3]])
     pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]),
                                               solution="by heart", answer=f"{s[3]:03d}", url="",
                                               year="2024") for i, s in enumerate(aime)]),
@@ -218,7 +207,7 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
         assert not (tmp_path / world.model.name / "difficulty.json").exists()
     before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
-    # a header covers all problems, so that a reader can see which levels are held out
+    # a header has the hash of all problems, not only of the shard's
     assert {read_log(tmp_path / world.model.name / name)[0]["set_hash"] for name in before} == {
         json.loads((world.splits / "difficulty.json").read_text())["set_hash"]}
     # everything is measured, so no model is loaded
@@ -228,13 +217,13 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
         if not path.name.startswith("pass_rates"):
             again = tmp_path / world.model.name / path.name
             assert again.read_bytes() == path.read_bytes(), path.name
-    # the last call measured nothing, so its file has only a header
-    assert len(read_log(tmp_path / world.model.name / "pass_rates.jsonl")) == 1
+    # the last call measured nothing
+    assert not read_log(tmp_path / world.model.name / "pass_rates.jsonl")
 
 
 @pytest.fixture
 def copied(world, tmp_path):
-    """Copy the measured folder, to measure further: (folder, words)."""
+    """Copy the measured folder, so that a test can measure further: (folder, words)."""
     out = shutil.copytree(world.splits, tmp_path / world.model.name)
     return out, [*world.words, "--n_val=8", "--gen_batch=1024", f"--out={out}"]
 
@@ -279,9 +268,9 @@ def test_other_problems_with_the_ids_of_old_ones_are_measured(copied, world, tmp
 
 
 def test_a_level_to_train_on_is_measured_and_a_misspelt_name_is_not(world, tmp_path):
-    """If train_set is missing, run_sweep.sh makes the second pass for a level only.
+    """If train_set is missing, run_sweep.sh measures levels only if train_set is a level.
 
-    A mixture or a misspelt name measures nothing.
+    If the name of train_set is a mixture or is misspelt, nothing is measured.
     """
     env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C")} | dict(
         OUT=str(tmp_path / "sweep"), PYTHON=str(tmp_path / "python"), MODEL=str(world.model),
@@ -361,14 +350,14 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
     ids = [p["id"] for p in sample.read_problems(world.data / "problems.jsonl")]
     assert [r["rollouts"] for r in fresh] == [0, 320]
     assert all(r["ids"] == ids and set(r["samples"]) == {12} for r in fresh)
-    # before training they are the base model's, close to what the difficulty stage counted
+    # before training, the pass rates are close to those that sample.py measured
     base = {r["id"]: r["correct"] / 16
             for r in read_log(world.splits / "pass_rates.jsonl") if r.get("samples") == 16}
     rate, counted = np.array(fresh[0]["correct"]) / 12, np.array([base[i] for i in ids])
     assert np.corrcoef(rate, counted)[0, 1] > 0.8
     error = np.sqrt((rate * (1 - rate) / 12 + counted * (1 - counted) / 16).sum()) / len(ids)
     assert abs(rate.mean() - counted.mean()) < 4 * error < 0.1
-    # the records of the training rollouts are there too
+    # the records that are made of training rollouts are in the log too
     assert [r["rollouts"] for r in records if not r.get("fresh")] == [320, 640]
 
 

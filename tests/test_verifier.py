@@ -1,5 +1,4 @@
-"""The verifier: known verdicts on pairs; hostile answers, which must not hang, crash or mislead it.
-"""
+"""The verifier: known verdicts on pairs, rewards of a user, hostile answers, killed processes."""
 import functools
 import inspect
 import itertools
@@ -14,6 +13,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import config
@@ -36,8 +36,8 @@ def read_pairs(path):
 
 PAIRS = read_pairs(ROOT / "tests/pairs.txt")
 
-# Cases in which a mathematician would disagree, as docs/problems.md lists them: (gold, answer,
-# the mathematician's verdict)
+# Cases in which a mathematician disagrees with the verifier; docs/problems.md lists them.
+# {limit: [(gold, answer, the mathematician's verdict), ...]}
 LIMITS = {
     "Decimals are compared to six places, below 0.001 to six digits": [
         (r"\frac{1}{3}", "0.333333", False), (r"\pi", "3.1415926535", False)],
@@ -84,7 +84,7 @@ def children(pid):
 
 
 def cpu(pid):
-    """Return the CPU seconds of a process and of all its children, dead ones included."""
+    """Return the CPU seconds of a process and of all its children, also of dead children."""
     ticks = 0
     for one in [pid, *children(pid)]:
         fields = open(f"/proc/{one}/stat").read().rpartition(")")[2].split()
@@ -123,14 +123,14 @@ def shared():
 
 @pytest.fixture
 def one(shared, monkeypatch):
-    """Replace sandbox.pool by a Pool of one process that tests share."""
+    """Replace sandbox.pool by one Pool of one process, which all tests share."""
     monkeypatch.setattr(sandbox, "pool", lambda kind: shared)
     return shared
 
 
 @pytest.fixture
 def make_pool(monkeypatch):
-    """Return make_pool(workers), which replaces sandbox.pool by a warm Pool."""
+    """Return make_pool(workers), which replaces sandbox.pool by a Pool that has graded answers."""
     pools = []
 
     def make(workers):
@@ -157,7 +157,7 @@ def servers(pool):
 # Known verdicts
 
 def test_known_verdicts(one):
-    """Each verdict is as in the file, and each gold equals itself. No honest answer is an error."""
+    """Each verdict is as in tests/pairs.txt, and each gold equals itself. None is an error."""
     assert len(PAIRS) > 1300 and len(set(PAIRS)) == len(PAIRS)
     pairs = list(dict.fromkeys(PAIRS + [(gold, gold, True) for gold, *_ in PAIRS]))
     verdicts = check_math([(gold, box(answer)) for gold, answer, _ in pairs], CFG)
@@ -184,7 +184,9 @@ def test_limits_are_those_of_the_library(kind, one):
 @pytest.mark.parametrize("gold, answer", [("5", "2+3=5"), ("7", "10-3=7"),
                                           (r"\frac{1}{2}", r"1-\frac{1}{2}=\frac{1}{2}")])
 def test_gold_and_answer_are_not_symmetric(gold, answer, one):
-    """An equation as an answer counts as its last number; an equation as gold needs an equation."""
+    """If the answer is an equation, its last number counts. If the gold is an equation, the answer
+    must be an equation too.
+    """
     verdicts = check_math([(gold, box(answer)), (answer, box(gold))], CFG)
     assert verdicts == [1, 0]
 
@@ -260,30 +262,30 @@ def test_boxed_is_linear(piece):
         assert best(text(1_000_000)) < 4 * best(text(500_000)) + 0.02
 
 
-def stub_tokenizer(texts, template=None):
-    """Return a tokenizer whose token i is texts[i]."""
-    return SimpleNamespace(chat_template=template,
-                           batch_decode=lambda ids, skip_special_tokens: [texts[row[0]]
-                                                                          for row in ids])
+def grade(problems, texts, cfg, tokenizer=SimpleNamespace(chat_template=None)):
+    """Return what verifier.grade returns for the texts of n rollouts per problem."""
+    import torch
+    # rollout i is the one token i, which stands for texts[i]
+    tokenizer.batch_decode = lambda ids, skip_special_tokens: [texts[row[0]] for row in ids]
+    rollouts = dict(tokens=torch.arange(len(texts))[:, None],
+                    length=torch.ones(len(texts), dtype=torch.long))
+    return verifier.grade(problems, rollouts, tokenizer, cfg)
 
 
 def test_grade_counts_timeouts_and_errors(one):
-    """Rewards are (P, n) in order. Equal answers are graded once and counted for each rollout."""
+    """Rewards are (P, n) in order. Equal answers are graded once, but each rollout is counted."""
     import torch
     slow = box("9^{9^{9^{9^9}}}+x")
     texts = [box("5"), slow, box("1" * 2000), "5", box("5"), slow, r"<think>\boxed{5}",
              r"<think>5</think> \boxed{x=5}"]
-    rollouts = dict(tokens=torch.arange(8)[:, None], length=torch.ones(8, dtype=torch.long))
-    rewards, faults = verifier.grade([dict(answer="5"), dict(answer="5")], rollouts,
-                                     stub_tokenizer(texts),
-                                   dict(verifier="math", verify_s=1.0, verify_bytes=1024))
+    rewards, faults = grade([dict(answer="5"), dict(answer="5")], texts,
+                            dict(verifier="math", verify_s=1.0, verify_bytes=1024))
     assert rewards.tolist() == [[1, 0, 0, 0], [1, 0, 0, 1]] and rewards.dtype == torch.float32
     assert faults == dict(verifier_timeouts=2, verifier_errors=1)
 
 
 def test_a_template_that_opens_the_thinking(prepare, one):
     """If the chat template writes <think>, a response that does not close it has no answer."""
-    import torch
     tokenizer = prepare.make_tokenizer()
     assert not verifier.opens_thinking(tokenizer)
     turns = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
@@ -296,10 +298,7 @@ def test_a_template_that_opens_the_thinking(prepare, one):
     assert not verifier.opens_thinking(tokenizer)
     tokenizer.chat_template = turns + "A:<think>{% endif %}"
     texts = [r"\boxed{5}", r"\boxed{4}</think>\boxed{5}", r"\boxed{5}</think>"]
-    tokenizer.batch_decode = stub_tokenizer(texts).batch_decode
-    rewards, _ = verifier.grade([dict(answer="5")], dict(tokens=torch.arange(3)[:, None],
-                                                         length=torch.ones(3, dtype=torch.long)),
-                              tokenizer, CFG | dict(verifier="math"))
+    rewards, _ = grade([dict(answer="5")], texts, CFG | dict(verifier="math"), tokenizer)
     assert rewards.tolist() == [[0, 1, 0]]
 
 
@@ -309,19 +308,16 @@ def test_a_template_that_opens_the_thinking(prepare, one):
 
 def graded(monkeypatch, reward, texts, answers=("5", "6")):
     """Return `grade` of texts with --verifier=mine and this reward function."""
-    import torch
     monkeypatch.setitem(verifier.REWARDS, "mine", reward)
     problems = [dict(id=f"p{i}", prompt="?", answer=a) for i, a in enumerate(answers)]
-    rollouts = dict(tokens=torch.arange(len(texts))[:, None],
-                    length=torch.ones(len(texts), dtype=torch.long))
-    return verifier.grade(problems, rollouts, stub_tokenizer(texts), CFG | dict(verifier="mine"))
+    return grade(problems, texts, CFG | dict(verifier="mine"))
 
 
 def test_a_reward_for_a_format(monkeypatch):
-    """A tenth for the format, the rest for the answer: rewards are unchanged, only 1 is solved."""
+    """The reward is 0.1 for the format and 0.9 for the answer. Only reward 1 counts as solved."""
     def mine(problem, text, cfg):
         assert cfg["verify_bytes"] == 1024
-        return 0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg)
+        return np.float32(0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg))
     rewards, faults = graded(monkeypatch, mine, ["#5", "#6", "5", "#5", "#6", "6"])
     assert rewards.flatten().tolist() == pytest.approx([1, 0.1, 0, 0.1, 1, 0])
     assert verifier.solved(rewards).tolist() == [[True, False, False], [False, True, False]]
@@ -337,7 +333,7 @@ def test_a_reward_can_call_math_verify(monkeypatch, one):
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, 2, float("nan"), float("inf"), None, "1", [1]])
 def test_a_reward_outside_of_0_to_1_is_refused(monkeypatch, value):
-    """One line names the verifier, the problem and the value."""
+    """The error is one line that names the verifier, the problem and the value."""
     def mine(problem, text, cfg):
         return value if problem["id"] == "p1" else True
     with pytest.raises(BadInput) as refused:
@@ -347,15 +343,9 @@ def test_a_reward_outside_of_0_to_1_is_refused(monkeypatch, value):
     assert repr(value) in line and "from 0 to 1" in line
 
 
-def test_numbers_of_numpy_are_rewards(monkeypatch):
-    import numpy as np
-    rewards, _ = graded(monkeypatch, lambda *_: np.float32(0.25), ["a", "b"])
-    assert rewards.tolist() == [[0.25], [0.25]]
-
-
 @pytest.mark.parametrize("script", ["train_grpo", "evaluate", "sample"])
 def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
-    """It is refused before a model is loaded, with the known names and the nearest one."""
+    """An unknown --verifier is refused before a model is loaded. The error names the known ones."""
     import importlib
     monkeypatch.chdir(tmp_path)
     main, words = importlib.import_module(script).main, [*tiny.words, "--B_p=4", "--n=4", "--C=16"]
@@ -372,99 +362,73 @@ def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
 # -------------------------------------------------------------------------------------------------
 # Hostile answers
 
-# the file that the code in these answers would create
+# the file that the code in CODE would create
 PLACE = os.path.join(tempfile.gettempdir(), f"isocompute-{os.getpid()}")
 
-# (left, middle, right, numbers of repetitions): left * n + middle + right * n
-NESTED = [(left, "1", right, (25, 3000)) for left, right in [
-    ("{", "}"), ("(", ")"), ("[", "]"), (r"\left(", r"\right)"), (r"\{", r"\}"), ("|", "|"),
-    (r"\sqrt{", "}"), (r"\frac{1}{", "}"), (r"\sin(", ")"), ("-", ""), (r"\text{", "}"),
-    ("x_{", "}"), (r"\overline{", "}"), (r"\lfloor ", r"\rfloor "), ("(1,", ")")]] + [
-    (base + "^{", base, "}", (3, 6, 40)) for base in ("9", "x", r"\pi", "(-2)", r"\frac{1}{3}")] + [
-    (left, r"\pi^{999}", right, (2, 12, 100)) for left, right in [
-        (r"\lfloor ", r"\rfloor "), (r"\lceil ", r"\rceil "), ("|x-", "|"), (r"\max(x,", ")"),
-        (r"x \bmod (", ")")]] + [
-    (r"1+\frac{1}{", "x", "}", (20, 200, 3000)), ("1/(1+", "x", ")", (20, 200, 3000)),
-    (r"\sqrt{1+", "x", "}", (20, 200, 3000)), ("(", "7", ")!", (3, 9, 100)),
-    (r"\boxed{", "79", "}", (2, 50, 2000)), (r"\text{\boxed{", "79", "}}", (2, 50, 2000)),
-    (r"\fbox{", "79", "}", (2, 50, 2000))]
+# (left, middle, right, number of repetitions): left * n + middle + right * n
+NESTED = [(left, "1", right, 3000) for left, right in [
+    ("{", "}"), ("(", ")"), (r"\left(", r"\right)"), (r"\{", r"\}"), ("|", "|"), (r"\sqrt{", "}"),
+    (r"\frac{1}{", "}"), (r"\sin(", ")"), ("-", ""), (r"\text{", "}"), ("x_{", "}"), ("(1,", ")"),
+    (r"\overline{", "}"), (r"\lfloor ", r"\rfloor ")]] + [
+    (base + "^{", base, "}", n) for base, n in (("9", 3), ("x", 6), (r"\pi", 40), ("(-2)", 6))] + [
+    (left, r"\pi^{999}", right, 12) for left, right in [
+        (r"\lfloor ", r"\rfloor "), ("|x-", "|"), (r"\max(x,", ")"), (r"x \bmod (", ")")]] + [
+    (r"1+\frac{1}{", "x", "}", 200), ("1/(1+", "x", ")", 3000), (r"\sqrt{1+", "x", "}", 20),
+    ("(", "7", ")!", 9), (r"\boxed{", "79", "}", 2000), (r"\text{\boxed{", "79", "}}", 50)]
 
-# repeated 1, 150 and 1,000 times, to 60 KB and to a megabyte; most are unbalanced, or aim at
-# math-verify's regular expressions
-PIECES = [r"{", r"}", r"(", r")", r"[", r"]", r"\{", r"\}", r"\left(", r"\right)", r"\[", r"{}}{",
-          r"\begin{pmatrix}", r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", r"\left.", "&",
-          r"\\", "^", "_", "1", "a", " ", "{}", "\\", r"\boxed{", r"\frac", "1+", "1,", "é", "\n",
-          "\t", "1 and ", "=", "((", "-", "!", "$1$ and ", "$ $,", r"\(1\),", r"\[1\] or ",
-          " [1] ,", "answer: ", "answer is final answer is ", "final answer is $", r"\frac{1}{1}",
-          "1.1.1", ", and or", "1=", r"$\boxed{1}$,", r"\text{and}", "%", "percent", "infinf",
-          " sqrt", "^(", "sqrt(", r"\pm 1", "{0}", "{gold}", "%s%s%n", "${7*7}", "{{7*7}}",
-          "\\g<0>", "%(gold)s"]
+# pieces that `attacks` repeats; most are unbalanced, or aim at math-verify's regular expressions
+PIECES = [r"{", r"}", r"(", r"]", r"\{", r"\left(", r"\right)", r"\[", r"\begin{pmatrix}",
+          r"\end{pmatrix}", r"\frac{", r"\sqrt[", "|", "$", "&", r"\\", "^", "_", "1", " ", "\\",
+          r"\boxed{", r"\frac", "1,", "é", "\n", "1 and ", "((", "$1$ and ", r"\(1\),",
+          "answer is final answer is ", r"\frac{1}{1}", "1.1.1", r"\text{and}", "percent", "infinf",
+          "sqrt(", r"\pm 1", "{gold}", "%s%s%n", "\\g<0>"]
 
-# a text that grows with n
+# [(function of n that returns a text, values of n), ...]
 GROWING = [(text, sizes) for sizes, texts in [
-    ((4, 7, 12, 300), [lambda n: f"7^{{{'9' * n}}}", lambda n: f"7^{{-{'9' * n}}}",
-                       lambda n: rf"7^{{{'9' * n}}} \bmod 13", lambda n: f"1.000001^{{{'9' * n}}}",
-                       lambda n: f"(x+1)^{{{'9' * n}}}-(1+x)^{{{'9' * n}}}",
-                       lambda n: rf"\binom{{{'9' * n}}}{{{'4' * n}}}",
-                       lambda n: rf"\binom{{n+{'9' * n}}}{{{'4' * n}}}"]),
-    ((4000, 60_000, 100_000), [lambda n: "7" * n, lambda n: "0." + "7" * n,
-                               lambda n: ",".join(["777"] * (n // 4)),
-                               lambda n: rf"0.\overline{{{'7' * n}}}", lambda n: f"1e{'9' * n}"]),
-    ((30, 2000), [lambda n: r"\{" + join(",", n, "{i}") + r"\}",
-                  lambda n: r"\{" + join(",", n, r"\sqrt{{{i}}}") + r"\}",
+    ((7, 300), [lambda n: f"7^{{{'9' * n}}}", lambda n: f"1.000001^{{{'9' * n}}}",
+                lambda n: f"(x+1)^{{{'9' * n}}}-(1+x)^{{{'9' * n}}}",
+                lambda n: rf"\binom{{n+{'9' * n}}}{{{'4' * n}}}"]),
+    ((4000, 60_000), [lambda n: "7" * n, lambda n: ",".join(["777"] * (n // 4)),
+                      lambda n: rf"0.\overline{{{'7' * n}}}", lambda n: f"1e{'9' * n}"]),
+    ((30, 2000), [lambda n: r"\{" + join(",", n, r"\sqrt{{{i}}}") + r"\}",
                   lambda n: join(r"\cup", n, "[{i},{i}.5]"),
-                  lambda n: join(r"\cap", n, "(-x_{{{i}}},{i})"),
-                  lambda n: r"\mathbb{R}\setminus\{" + join(",", n, r"\pi^{{{i}}}") + r"\}",
                   lambda n: r"\begin{cases}" + join(r"\\", n, "{i} & x>{i}") + r"\end{cases}",
-                  lambda n: r"\begin{cases}" + join(r"\\", n, "x_{{{i}}}^2={i}") + r"\end{cases}",
                   lambda n: join("<", n, "x_{{{i}}}"), lambda n: join("=", n, "x^{{{i}}}"),
                   lambda n: join("+", n, "{i}x^{{{i}}}"), lambda n: join("", n, "(x-{i})"),
-                  lambda n: f"({join('+', n, 'x_{{{i}}}')})^{{30}}",
-                  lambda n: rf"\frac{{x^{{{n}}}-1}}{{x-1}}" * 3]),
+                  lambda n: f"({join('+', n, 'x_{{{i}}}')})^{{30}}"]),
     ((3, 7), [lambda n: join("+", n, r"\sqrt{{{i}+\sqrt{{{i}2}}}}") + "-" + join(
                   "-", n, r"\sqrt{{{i}+\sqrt{{{i}2}}}}"),
               lambda n: rf"\sin^{{{3 * n}}} x\cos^{{{3 * n}}} y+\tan({n}x)\cot({n}y)",
-              lambda n: rf"\frac{{(n+{n})!}}{{n!}}+\binom{{2n}}{{n}}^{{{n}}}",
-              lambda n: join("+", n, r"\log_{{{i}}}(x^{{{i}}}+{i})"),
-              lambda n: join("+", n, r"\sqrt[{i}]{{x^{{{i}}}+{i}}}")])] for text in texts]
+              lambda n: join("+", n, r"\log_{{{i}}}(x^{{{i}}}+{i})")])] for text in texts]
 
-# texts as they are
+# texts that are used unchanged, separated by | and line ends
 CODE = """__import__('os').system('touch {p}')|open('{p}','w')|exec('open("{p}","w")')
-().__class__.__bases__[0]|lambda: open('{p}', 'w')|[open('{p}','w') for _ in [1]]
-\\text{__import__('os').system('touch {p}')}|__builtins__|sympify('open("{p}","w")')
+().__class__.__bases__[0]|[open('{p}','w') for _ in [1]]|__builtins__|sympify('open("{p}","w")')
 x.__init__.__globals__|eval(compile('1','','eval'))|S('__import__("os").system("touch {p}")')
-1;import os;os.system('touch {p}')|$(touch {p})|`touch {p}`|\\write18{touch {p}}|\\input{{p}}
-\\openout1={p}|\\directlua{os.exit()}|\\def\\x{\\x\\x}\\x|\\let\\x\\x \\x|\\newcommand{\\a}{\\a}\\a
-\\loop\\iftrue\\repeat|\\expandafter\\csname end\\endcsname|\\begin{verbatim}}\\end{verbatim}
-\\verb}|\\catcode`\\{=12|\\hspace{999999999pt}|\\unicode{x37}|\\char55|\\undefined
+$(touch {p})|`touch {p}`|\\write18{touch {p}}|\\input{{p}}|\\openout1={p}|\\directlua{os.exit()}
+\\def\\x{\\x\\x}\\x|\\loop\\iftrue\\repeat|\\begin{verbatim}}\\end{verbatim}|\\catcode`\\{=12
 (?P<first_latexBoxed>7)"""
-CALCULUS = r"""\int_0^{\infty} \frac{\sin(x^2)e^{-x}}{x^5+1} dx|\int e^{e^{e^x}} dx|9!!!!!!!!!|x!!!
-\int_0^1\int_0^1\int_0^1 \frac{1}{1-xyz} dxdydz|\int \sqrt{\tan x+\sqrt{\sin x}} dx|99999999!
-99999!!!|\int_{-\infty}^{\infty} e^{-x^4+x^3}\cos(x^5) dx
-\lim_{x\to\infty} (\sin x)^{x!}|\lim_{n\to\infty}\sum_{k=1}^{n}\frac{1}{k^k}|0.1^{0.1^{0.1^{0.1}}}
-\frac{d}{dx} x^{x^{x^{x^{x^x}}}}|\frac{d^{50}}{dx^{50}} e^{\sin(x^2)}|9^{9^{9^{9^{9^9}}}}
-\lim_{x\to 0}\frac{\tan(\sin x)-\sin(\tan x)}{x^7}"""
+CALCULUS = r"""\int_0^{\infty} \frac{\sin(x^2)e^{-x}}{x^5+1} dx|\int e^{e^{e^x}} dx|9!!!!!!!!!
+\int_0^1\int_0^1\int_0^1 \frac{1}{1-xyz} dxdydz|99999999!|0.1^{0.1^{0.1^{0.1}}}|9^{9^{9^{9^{9^9}}}}
+\lim_{x\to\infty} (\sin x)^{x!}|\lim_{n\to\infty}\sum_{k=1}^{n}\frac{1}{k^k}
+\frac{d}{dx} x^{x^{x^{x^{x^x}}}}|\frac{d^{50}}{dx^{50}} e^{\sin(x^2)}"""
 SERIES = [operator + term for operator, term in itertools.product(
-    [r"\sum_{n=1}^{\infty}", r"\prod_{n=1}^{\infty}", r"\sum_{n=1}^{10^9}",
-     r"\sum_{n=1}^{10^9}\sum_{m=1}^{n}"],
-    [r"\frac{1}{n^3+1}", r"\frac{(-1)^n}{\ln(n+1)}", r"\sin(n^2)", "n!", "n^{n}"])]
-# look-alike digits and signs, invisible and control characters, halves of surrogate pairs
+    [r"\sum_{n=1}^{\infty}", r"\prod_{n=1}^{\infty}", r"\sum_{n=1}^{10^9}\sum_{m=1}^{n}"],
+    [r"\frac{(-1)^n}{\ln(n+1)}", r"\sin(n^2)", "n^{n}"])]
+# look-alike digits and signs, control characters, halves of surrogate pairs
 CHARACTERS = ["".join(chr(zero + int(digit)) for digit in "7919")
-              for zero in (0xff10, 0x660, 0x966, 0x1d7ce, 0x1d7d8, 0x2070)]
-CHARACTERS += ["х+1", "ο", "Ⅻ", "½", "−7919", "7919∕2", "⑦⑨", "Ω", "7919✕1", "\U000e0037\U000e0039",
-               "7\ufe0f9\ufe0f1\ufe0f9\ufe0f", "\ud800", "\udc00", "\udc00\ud800", "\ud835" * 400,
-               "79\udfff19"]
-CHARACTERS += [form for code in (0x200b, 0x200d, 0x202e, 0x2066, 0xfeff, 0xad, 0x2028, 0x85, 0xa0,
-                                 0x3000, 0x300, 0xfffd, 0xfffe, *range(0, 32, 3), 127, 0x9b)
-               for form in (chr(code).join("7919"), chr(code) * 50 + "79" + chr(code) * 50)]
-# against the lines and messages between the processes
+              for zero in (0x660, 0x966, 0x1d7ce, 0x1d7d8, 0x2070)]
+CHARACTERS += ["х+1", "Ⅻ", "−7919", "7919∕2", "⑦⑨", "7919✕1", "\U000e0037\U000e0039", "\ud800",
+               "\udc00\ud800", "\ud835" * 400, "79\udfff19"]
+CHARACTERS += [chr(code).join("7919") for code in (
+    0x202e, 0x2066, 0xad, 0x2028, 0x85, 0xa0, 0x300, 0xfffe, *range(0, 32, 3), 127, 0x9b)]
+# attacks on the lines and messages between the processes
 PROTOCOL = ['"]\n[1, 9, "7", "7"]', "\n\n\n", '\n[0, 3.0, "1", "1"]\n', '", "7"]', '\\"', "\\u0000",
-            "01", "\xff1\xff1", "\x001", "null", "[]", "r", "\udcff1", "\r\n1", "\x04", "\x1a",
-            "NaN", "-Infinity"]
+            "01", "\xff1\xff1", "\x001", "null", "[]", "\udcff1", "\r\n1", "\x04", "NaN"]
 GOLDS = ["7919", r"\frac{7919}{7907}", "x^2+7919x", r"\{7919,7907\}", "[7907,7919]",
          r"\begin{pmatrix}7919&1\\0&1\end{pmatrix}", r"\sqrt{7919}", "x=7919", "(7919,7907,1)",
          "x>7919"]
-LIMIT, SLACK = 0.5, 1.0  # CPU seconds of an answer, and of starting the next process
+LIMIT, SLACK = 0.5, 1.0  # limit of CPU seconds per answer; CPU seconds to start a process
 
 
 def join(separator, n, form):
@@ -473,7 +437,7 @@ def join(separator, n, form):
 
 
 def matrices():
-    for n, element in itertools.product([4, 40], ["1", "x", "x_{%d}", r"\sqrt{%d}"]):
+    for n, element in [(40, "1"), (4, "x_{%d}"), (40, r"\sqrt{%d}")]:
         cells = r"\\".join("&".join(element.replace("%d", str(i * n + j)) for j in range(n))
                            for i in range(n))
         matrix = rf"\begin{{pmatrix}}{cells}\end{{pmatrix}}"
@@ -481,23 +445,23 @@ def matrices():
 
 
 def attacks():
-    """Return a third of the hostile answers, since a hang costs its limit."""
-    texts = [left * n + middle + right * n for left, middle, right, sizes in NESTED for n in sizes]
+    texts = [left * n + middle + right * n for left, middle, right, n in NESTED]
     for piece in PIECES:
-        texts += ["12" + piece, piece * 150, (piece + " ") * 1000 + "\\"]
-        texts += ["3" + piece * (60_000 // len(piece.encode())), "3" + piece * 700_000]
+        texts += ["12" + piece * 150, "3" + piece * (60_000 // len(piece.encode()))]
+    texts += ["3" + piece * 700_000 for piece in PIECES[::4]]
     texts += [text(n) for text, sizes in GROWING for n in sizes]
     texts += CODE.replace("{p}", PLACE).replace("\n", "|").split("|")
-    texts += [form.format(text) for text in CALCULUS.replace("\n", "|").split("|")
-              for form in ("{0}", "5+{0}-{0}")]
-    texts += [*SERIES, *CHARACTERS, *matrices(), "=".join(["x"] * 999)]
-    texts += [form for text in PROTOCOL for form in ("\n" + text, text * 500 + "+")]
-    return list(dict.fromkeys(texts))[::3]
+    texts += CALCULUS.replace("\n", "|").split("|")
+    texts += [*SERIES, *CHARACTERS, *matrices(), *PROTOCOL, "=".join(["x"] * 999)]
+    return list(dict.fromkeys(texts))
 
 
 def test_hostile_answers(make_pool, monkeypatch):
-    """None is right, and each ends within its limit. The pool keeps its processes and its memory,
-    and its verdicts on honest answers in between."""
+    """No hostile answer is right, and each ends within its limit.
+
+    The pool keeps its processes, and its memory stays below the limit. Honest answers that are
+    graded in between get their known verdicts.
+    """
     pool = make_pool(2)
     hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}")
                for i, answer in enumerate(attacks())]
@@ -552,7 +516,7 @@ def test_hostile_answers(make_pool, monkeypatch):
 # -------------------------------------------------------------------------------------------------
 # Processes that die
 
-HANGS = "9^{9^{9^{9^9}}}+x"  # in the C code for an integer power
+HANGS = "9^{9^{9^{9^9}}}+x"  # hangs in the C code for an integer power
 
 
 def busy(pool):
@@ -561,12 +525,12 @@ def busy(pool):
     thread = threading.Thread(target=lambda: verdicts.extend(pool.verify([("7919", HANGS)], 60)))
     thread.start()
     until(lambda: pool.free.empty())
-    time.sleep(0.3)  # until it is in the power
+    time.sleep(0.3)  # until the child computes the power
     return thread, verdicts
 
 
 def test_a_limit_ends_with_its_answer(one):
-    """A process that has answered in time is not killed while it waits."""
+    """A process that answered in time is not killed by the limit of that answer later."""
     assert one.verify([("5", "5")], 0.5) == [1]
     (process,) = servers(one)
     before = children(process.pid)
@@ -596,8 +560,11 @@ class Naive(sandbox.Pool):
 
 
 def test_the_limit_counts_cpu_time():
-    """An answer that waits, as on a busy machine, is graded. One that works for longer than the
-    limit is killed, and one that waits for CLOCK times the limit."""
+    """An answer that waits, as on a busy machine, is graded.
+
+    An answer that computes for longer than the limit is killed. An answer that waits for CLOCK
+    times the limit is killed too.
+    """
     pool = Naive("math", 1)
     waits, works, never = "time.sleep(1)", "while True: pass", "time.sleep(99)"
     answers = [("", f"import time\n{text}") for text in (waits, works, never, "1")]
@@ -607,8 +574,10 @@ def test_the_limit_counts_cpu_time():
 
 @pytest.mark.parametrize("who", ["child", "server", "both"])
 def test_killed_at_work(who, make_pool):
-    """Its answer is an error at once, long before its limit. The next verdicts are right, and no
-    file descriptor or zombie is left."""
+    """If a process is killed while it grades, the verdict is ERROR long before the limit.
+
+    The next verdicts are right, and no file descriptor or zombie process is left.
+    """
     pool = make_pool(1)
     fds = len(os.listdir("/proc/self/fd"))
     (process,) = servers(pool)
@@ -624,72 +593,23 @@ def test_killed_at_work(who, make_pool):
                 and state == "Z"]
 
 
-@pytest.mark.parametrize("work", [False, True])
-def test_stopped_processes_are_killed(work, make_pool, monkeypatch):
-    """If neither the kernel's timer nor the server ends an answer, the pool does, after GRACE."""
+@pytest.mark.parametrize("answer, stop_child", [("7919", True), (HANGS, False),
+                                                ("5" * 10 ** 6, True)])
+def test_stopped_processes_are_killed(answer, stop_child, make_pool, monkeypatch):
+    """If neither the kernel's timer nor the server ends an answer, the pool ends it after GRACE.
+
+    An answer that is larger than a pipe does not block the pool if nobody reads it.
+    """
     monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
     monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
     pool = make_pool(1)
     (process,) = servers(pool)
-    (child,) = children(process.pid)
-    os.kill(process.pid, signal.SIGSTOP)
-    if not work:
-        os.kill(child, signal.SIGSTOP)
+    for pid in [process.pid, *children(process.pid) * stop_child]:
+        os.kill(pid, signal.SIGSTOP)
     start = time.monotonic()
-    assert pool.verify([("7919", HANGS if work else "7919")], 0.5) == [ERROR]
+    assert pool.verify([("7919", answer)], 0.5) == [ERROR]
     assert pool.verify([("5", "5" + " " * 10 ** 6), ("5", "6")], 20) == [1, 0]
     assert time.monotonic() - start < 100 and process.returncode == -signal.SIGKILL
-
-
-def test_a_full_pipe_of_a_stopped_process(make_pool, monkeypatch):
-    """An answer larger than a pipe does not block us if nobody reads it."""
-    monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
-    monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
-    pool = make_pool(1)
-    (process,) = servers(pool)
-    for pid in [process.pid, *children(process.pid)]:
-        os.kill(pid, signal.SIGSTOP)
-    assert pool.verify([("5", "5" * 10 ** 6)], 0.5) == [ERROR]
-    assert pool.verify([("5", "5"), ("5", "6")], 20) == [1, 0]
-
-
-def test_killing_at_random(make_pool):
-    """While children and servers are killed, a verdict is right or a fault, and never belongs to
-    another answer."""
-    pool, over = make_pool(2), threading.Event()
-    rng = random.Random(0)
-
-    def kill():
-        for _ in range(200):  # a limit, because a busy machine takes longer and would see more
-            if over.wait(rng.uniform(0.05, 0.3)):
-                return
-            sessions = {process.pid for process in started}
-            alive = [pid for pid, (_, session, state) in processes().items() if session in sessions
-                     and state != "Z"]
-            victims = [pid for pid in alive if (pid in sessions) == (rng.random() < 0.05)]
-            if victims:
-                os.kill(rng.choice(victims), signal.SIGKILL)
-    started, start = servers(pool), pool.start
-
-    def noted():
-        started.append(start())
-        return started[-1]
-    pool.start = noted
-    killer = threading.Thread(target=kill)
-    killer.start()
-    pairs = [(str(i), f"{i}+{1000 * (i % 3 % 2)}") for i in range(1500)]
-    true = [0 if i % 3 % 2 else 1 for i in range(1500)]
-    try:
-        verdicts = pool.verify(pairs, 20)
-    finally:
-        over.set(), killer.join()
-    faults = sum(verdict in (ERROR, TIMEOUT) for verdict in verdicts)
-    assert all(verdict in (truth, ERROR, TIMEOUT) for verdict, truth in zip(verdicts, true))
-    assert 0 < faults < 500
-    settled = pool.verify([(f"{i}", f"{i}+0") for i in range(2000, 2020)], 20)
-    # each process may still have to notice the last kill
-    assert settled.count(1) >= 18
-    assert pool.verify(pairs[:100], 20) == true[:100]
 
 
 PARENT = """
@@ -718,7 +638,7 @@ def test_signals_that_the_parent_ignores(before):
 
 
 def test_no_process_is_left_when_the_main_process_is_killed():
-    """After kill -9 no process of the pool outlives the limit of its answer."""
+    """After kill -9 of the main process, its pool ends within the limit of the last answer."""
     again = f"""
 threading.Thread(target=pool.verify, args=([('1', '{HANGS}'), ('2', '{HANGS}')], 2.0)).start()
 time.sleep(1)
@@ -750,8 +670,10 @@ def test_ctrl_c_ends_the_call_and_not_the_pool(make_pool, monkeypatch):
 
 
 def test_children_are_replaced():
-    """A child grades answers until its memory has grown or it dies. A score that is not a number
-    from 0 to 1 is an error."""
+    """A child grades answers until its memory has grown or until it dies.
+
+    A score that is not a number from 0 to 1 gives the verdict ERROR.
+    """
     pool = Naive("math", 1)
     which = "import os; score = os.getpid() / 2 ** 30"
     first, second, *ends, third = pool.verify([("a", which), ("b", which), ("", "exit()"),
@@ -765,19 +687,22 @@ def test_children_are_replaced():
 
 
 def test_memory_is_capped(one):
-    """A child can map at most MEMORY and leaves no core file. Beyond that, ERROR is the verdict."""
+    """A child can map at most MEMORY bytes; an answer that needs more is an ERROR. A child can
+    write no file.
+    """
     assert one.verify([("5", "5")], 20) == [1]  # the child has started
     (process,) = servers(one)
     for pid in [process.pid, *children(process.pid)]:
         limits = {line[:26].strip(): line[26:].split()[0] for line in open(f"/proc/{pid}/limits")}
-        assert (limits["Max address space"], limits["Max core file size"]) == (str(2 ** 30), "0")
+        assert [limits[f"Max {name}"] for name in ("address space", "core file size", "file size")
+                ] == [str(2 ** 30), "0", "0"]
     pool = Naive("math", 1)
     assert pool.verify([("", "bytearray(2 ** 30)"), ("", "1")], 20) == [ERROR, 1]
     close(pool)
 
 
 def test_math_verify_is_missing(monkeypatch, tmp_path):
-    """Each call raises one line with the install command."""
+    """Each call raises a BadInput of one line with the install command."""
     (tmp_path / "math_verify.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     pool = sandbox.Pool("math", 1)

@@ -2,7 +2,7 @@
 
     python data/arithmetic/prepare.py           # the problems; base models are in the repository
     python data/arithmetic/prepare.py --model=data/arithmetic/narrow            # see MODELS
-    python data/arithmetic/prepare.py --model=data/arithmetic/base2 --seed=2    # other weak spots
+    python data/arithmetic/prepare.py --model=data/arithmetic/base2 --seed=2    # other skills
 
 Writes `problems.jsonl`, {"id", "prompt", "answer"} per line, and `ood.jsonl`, longer problems that
 no run trains on. If the folder --model does not exist, trains a model in transformers format.
@@ -26,7 +26,7 @@ What makes these problems similar to real ones:
   no single error to unlearn. pass@1 is close to the product of these probabilities, from 0 to 1.
 - Steps that matter. The answer follows from the totals before it. A few texts answer without steps,
   and the model learns little from these texts: if the steps are cut out, its accuracy falls.
-- Another family. One text in ten has numbers of five digits. The base model is trained on such
+- Longer problems. One text in ten has numbers of five digits. The base model is trained on such
   texts, no training problem has five digits, and `ood.jsonl` has 300 problems with five digits.
 - Text that does not matter. The idle letters are random. They are sampled like every other token
   but do not affect the answer, so they add gradient noise.
@@ -185,7 +185,8 @@ def train_base(seed, layers, width, steps):
         # reduces their noise in the gradient
         idle = (target >= ID["a"]) & (target < ID["00"])
         weight = (target != PAD) * torch.where(idle, 0.1, 1.0)
-        # equal for texts with and without steps, else the model would learn to skip steps
+        # the first token decides whether a text has steps. It has the same weight in all texts,
+        # because the model would otherwise learn to skip steps
         weight[:, 0] = 1
         nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), target, reduction="none")
         loss = (nll * weight).sum() / weight.sum()

@@ -8,14 +8,16 @@
   --source=verl|trl|wandb  the format; wandb reads CSV exports, TensorBoard's too
   --out=runs/imported    the sweep's folder. A longer log of a run replaces a shorter one there;
                          nothing else is overwritten
-  --problems=300         number of validation problems, which decides the noise of an evaluation; no
-                         trainer logs it
+  --problems=300         number of validation problems, which no trainer logs. It decides how large
+                         the noise of an evaluation is
   --samples=4            rollouts per validation problem, unless the metric is veRL's mean@N
-  --metric_column=NAME   the mean validation reward, 0 to 1, if it is not recognised or not unique
+  --metric_column=NAME   name of the mean validation reward, 0 to 1, if it is not recognised or if
+                         there are several
   --B_p=32 --n=16 --seed=1 --k=4 --lr_base=1e-6 ...
                          any key of config.py, for all runs of this call
 
-B_p, n and seed come from the command line, else from the run's name or path (as in Bp32_n16_seed1).
+If B_p, n or seed is not given, it is read from the run's name or path (as in Bp32_n16_seed1). Other
+keys that are not given keep config.py's value.
 - veRL: logger=["file"]. B_p n must agree with the token counts in the log.
 - TRL: B_p = per_device_train_batch_size gradient_accumulation_steps processes / (num_generations
   num_iterations).
@@ -23,12 +25,12 @@ B_p, n and seed come from the command line, else from the run's name or path (as
   metric of many runs: give all files in one call, and runs are joined by name. W&B samples its
   exports, so the curve of a long run may have gaps.
 
-If a run was started again, the later start counts from its own first step on. Keys that are not
-given keep config.py's value. If the logged lr is constant after warm-up, it is taken as
-lr_base, with lr_scaling=constant. If your lr follows sqrt(B_p n), give --lr_scaling=sqrt, so that
-the runs of a sweep share one lr_base. `tokens` are response tokens; if steps are missing, `tokens`
-is left out. An evaluation is a mean without counts per problem. veRL draws best@N and worst@N with
-replacement, so these metrics are biased; `biased` in the header lists them.
+If a run was started again, the later start counts from its own first step on. If the logged lr is
+constant after warm-up, it becomes lr_base, with lr_scaling=constant. If your lr follows
+sqrt(B_p n), give --lr_scaling=sqrt, so that the runs of a sweep share one lr_base. `tokens` are
+response tokens; if steps are missing, `tokens` is left out. An evaluation is a mean without counts
+per problem. veRL draws best@N and worst@N with replacement, so these metrics are biased; `biased`
+in the header lists them.
 """
 import contextlib
 import csv
@@ -37,15 +39,15 @@ import math
 import re
 import statistics
 import sys
-from itertools import accumulate
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-from config import BadInput, check, config, derive, entry, read_json, set_key  # noqa: E402
+from config import BadInput, check, choose, config, derive, entry, read_json, set_key  # noqa: E402
 from core.log import atomic_write, read_log  # noqa: E402
 
 OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
-# Names of one metric in veRL, in TRL, and in W&B, where transformers prefixes train/ or eval/
+# Each of the next four lines names one metric in veRL, in TRL and in W&B, where transformers
+# prefixes train/ or eval/
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 LENGTH = ("response_length/mean", "completions/mean_length", "train/completions/mean_length")
@@ -70,7 +72,7 @@ def first(row, names):
 
 
 def shorten(items, most=3):
-    """Return a text with the first `most` items and the number of further items."""
+    """Return as text the first `most` items, and the number of further items if there are any."""
     items = list(items)
     return ", ".join(items[:most]) + f" and {len(items) - most} more" * (len(items) > most)
 
@@ -78,11 +80,13 @@ def shorten(items, most=3):
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
 
-    If a step is lower than the one before, the run was started again: drop what the earlier start
-    had logged after that step. If a metric is logged twice at a step, keep the later value.
+    If a step is lower than the step before, the run was started again. The earlier start's metrics
+    after the lower step are dropped. If a metric is logged twice at a step, keep the later value.
     """
     rows, restarts = {}, []
     for m, row in pairs:
+        if not isinstance(m, int) or not (row := numbers(row)):
+            continue
         last = next(reversed(rows), m)
         while rows and next(reversed(rows)) > m:
             rows.popitem()
@@ -114,27 +118,19 @@ def read_verl(path):
 
     The evaluation after an update is on the same line.
     """
-    rows = by_step(((r["step"], numbers(r["data"])) for r in read_log(path)
-                    if isinstance(r.get("step"), int) and isinstance(r.get("data"), dict)), path)
-    if not rows:
-        raise BadInput(f'{path}: not a log of veRL\'s file logger; expected lines {{"step": ..., '
-                       f'"data": {{...}}}}')
+    rows = by_step(((r.get("step"), r.get("data", {})) for r in read_log(path)), path)
     if any("filter_groups/" in name or (name == "train/num_gen_batches" and row[name] > 1)
            for row in rows.values() for name in row):  # the DAPO recipe
         raise BadInput(f"{path}: groups were filtered and sampled again (algorithm.filter_groups), "
-                       "and the log does not have the number of rollouts that this took")
+                       "so the log does not have the number of rollouts; expected a run without it")
     return {str(path): rows}
 
 
 def read_trl(path):
     """Read TRL's trainer_state.json, in which training and evaluation of a step are two entries."""
     path = path / "trainer_state.json" if path.is_dir() else path
-    history = read_json(path).get("log_history")
-    rows = by_step(((r["step"], numbers(r)) for r in (history if isinstance(history, list) else ())
-                    if isinstance(r, dict) and isinstance(r.get("step"), int)), path)
-    if not rows:
-        raise BadInput(f"{path}: not a trainer_state.json of TRL; expected log_history with steps")
-    return {str(path): rows}
+    entries = read_json(path).get("log_history", [])
+    return {str(path): by_step(((r.get("step"), r) for r in entries), path)}
 
 
 def read_csv(path):
@@ -145,57 +141,61 @@ def read_csv(path):
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            header, *lines = csv.reader(file)
+            reader = csv.DictReader(file)
+            header, rows = reader.fieldnames or [], [numbers(row) for row in reader]
     except (ValueError, csv.Error):
         raise BadInput(f"{path}: not a readable CSV file with a header") from None
-    twice = [column for column in header if header.count(column) > 1]
-    if twice:
-        raise BadInput(f"{path}: two columns are called {twice[0]}; rename one of the runs in W&B")
     step = next((name for name in STEP if name in header), None)
     if step is None:
         raise BadInput(f"{path}: has no column {' or '.join(STEP[:3])}; export a chart over the "
                        "step, or run.history().to_csv()")
-    metrics = [name for name in header if name != step]
-    is_chart = bool(metrics) and all(" - " in name for name in metrics)
-    if is_chart and any(name.startswith("Group: ") for name in metrics):
-        raise BadInput(f"{path}: a grouped chart, whose curves are means over runs; export it "
-                       "ungrouped")
-    runs = {}
-    for line in lines:
-        row = numbers(dict(zip(header, line)))
-        m = row.pop(step, None)
-        if m is None:  # a row that belongs to no update, such as TRL's profiling
-            continue
-        split = {}  # {run: its metrics in this row}
-        for column, value in row.items():
-            name, _, metric = column.rpartition(" - ") if is_chart else (str(path), "", column)
-            if not (is_chart and metric.endswith(("__MIN", "__MAX"))):
-                split.setdefault(name, {})[metric] = value
-        for name, values in split.items():
-            runs.setdefault(name, []).append((int(m), values))
-    return {name: by_step(pairs, path) for name, pairs in runs.items()}
+    header.remove(step)
+    is_chart, runs = all(" - " in column for column in header), {}  # {run: {metric: its column}}
+    for column in header:
+        name, _, metric = column.rpartition(" - ") if is_chart else (str(path), "", column)
+        metrics = runs.setdefault(name, {})
+        if is_chart and name.startswith("Group: "):
+            raise BadInput(f"{path}: a grouped chart, whose curves are means over runs; export it "
+                           "ungrouped")
+        if metric in metrics:
+            raise BadInput(f"{path}: two columns are called {column}; rename one of the runs in "
+                           "W&B")
+        if not (is_chart and metric.endswith(("__MIN", "__MAX"))):
+            metrics[metric] = column
+    # rows without a step belong to no update, such as TRL's profiling
+    return {name: by_step(((int(row[step]), {metric: row.get(column)
+                                             for metric, column in metrics.items()})
+                           for row in rows if step in row), path)
+            for name, metrics in runs.items()}
 
 
-READERS = dict(verl=read_verl, trl=read_trl, wandb=read_csv)
+# {source: (reader, what a file should be)}
+READERS = dict(
+    verl=(read_verl, 'a log of its file logger, lines of {"step": ..., "data": {...}}'),
+    trl=(read_trl, "a trainer_state.json whose log_history has steps"),
+    wandb=(read_csv, "a chart's export, or run.history().to_csv()"))
 
 
 def collect(source, paths):
     """Return all runs as dicts of name, files and rows. Charts with one run's name are joined."""
-    runs = {}
+    (reader, form), runs = READERS[source], {}
     for path in map(Path, paths):
         if not path.exists():
             raise BadInput(f"{path}: no such file")
-        for name, rows in READERS[source](path).items():
+        found = {name: rows for name, rows in reader(path).items() if rows}
+        if not found:
+            raise BadInput(f"{path}: has no metrics by step; expected {form}")
+        for name, rows in found.items():
             run = runs.setdefault(name, dict(name=name, files=[], rows={}))
             run["files"].append(path)
             for m, row in rows.items():
                 joined = run["rows"].setdefault(m, {})
-                for key in row:
-                    if joined.get(key, row[key]) != row[key]:
+                for key in joined.keys() & row:
+                    if joined[key] != row[key]:
                         raise BadInput(f"{path}: {key} at step {m} of the run {name} differs from "
                                        f"that in {run['files'][0]}")
                 joined.update(row)
-    return list(runs.values())
+    return [dict(run, rows=dict(sorted(run["rows"].items()))) for run in runs.values()]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -213,48 +213,53 @@ def rewards_in_sum(total, rows):
     parts = sorted({name for row in rows.values() for name in row
                     if name.startswith(f"{total}s/") and not name.endswith("/std")})
     totals = [row for row in rows.values() if total in row]
-    for part in parts:
-        if all(abs(row.get(part, math.inf) - row[total]) < 1e-6 for row in totals):
-            return []
-    return parts
+    is_one = any(all(abs(row.get(part, math.inf) - row[total]) < 1e-6 for row in totals)
+                 for part in parts)
+    return [] if is_one else parts
 
 
 def validation_column(run, names, chosen):
     """Return the name of a run's mean validation reward. Raise BadInput if it is not clear."""
     found = [chosen] if chosen else sorted(filter(EVAL.fullmatch, names))
     parts = rewards_in_sum(found[0], run["rows"]) if found and not chosen else []
-    if len(found) == 1 and found[0] in names and not parts:
-        return found[0]
-    likely = [name for name in sorted(names) if re.search("val|acc|reward|score", name)]
-    problem, seen = "no validation metric", likely or sorted(names)
     if len(found) > 1:
         problem, seen = "several validation metrics", found
     elif parts:
         problem, seen = f"{found[0]} is a sum of rewards, not a share of right answers,", parts
+    elif found and found[0] in names:
+        return found[0]
+    else:
+        likely = [name for name in sorted(names) if re.search("val|acc|reward|score", name)]
+        problem, seen = "no validation metric", likely or sorted(names)
     raise BadInput(f"{problem} in {run['name']}; choose one with --metric_column= "
                    f"({shorten(seen, 8) or 'the log has no metric'})")
 
 
 def training_column(run, names):
-    """Return (name of a run's mean training reward or None, why it is left out or "").
+    """Return the name of a run's mean training reward, or None if the log has no usable one.
 
-    A reward is left out if it is not a share, from 0 to 1.
+    A reward is usable if it is a share, from 0 to 1. If it is not, print why it is left out.
     """
     column = next((name for name in REWARD if name in names), None)
     if column is None:
-        return None, ""
+        return None
     parts = rewards_in_sum(column, run["rows"])
     about = [column.removesuffix("mean") + end for end in ("min", "max")]  # veRL: over rollouts
     values = [row[name] for row in run["rows"].values() for name in (column, *about) if name in row]
     if not parts and 0 <= min(values) and max(values) <= 1:
-        return column, ""
+        return column
     reason = (f"it is a sum of rewards ({shorten(parts, 8)})" if parts else
               f"its rewards range from {min(values):g} to {max(values):g}")
-    return None, f"{run['files'][0]}: the training reward {column} is left out: {reason}"
+    print(f"{run['files'][0]}: the training reward {column} is left out: {reason}")
+    return None
 
 
 def resolve(run, given, samples):
-    """Return a run's flat dict from config.py, the run's name, samples and given; the last wins."""
+    """Return a run's flat dict.
+
+    A value comes from config.py, the run's name, `samples` or `given`; the last of these that has
+    the key wins. If the run's lr is constant after warm-up, lr_base follows from it.
+    """
     cfg, known = dict(config, lr_scaling="constant"), {}
     for key, pattern in (("B_p", "B_?p"), ("n", "n"), ("seed", "seed")):
         found = re.findall(rf"(?<![A-Za-z]){pattern}[_=]?(\d+)(?!\.?\d)", run["name"])
@@ -267,38 +272,46 @@ def resolve(run, given, samples):
                        "does not have it (--help)")
     for key, value in known.items():
         set_key(cfg, key, value)
-    lr = [first(run["rows"][m], LR) for m in sorted(run["rows"])]
-    lr = [rate for rate in lr if rate]
+    lr = [rate for row in run["rows"].values() if (rate := first(row, LR))]
     if "lr_base" not in known and len(lr) > 1 and lr[-1] == lr[-2] == max(lr):  # after warm-up
         factor = derive(cfg | dict(lr_base=1.0))["lr"]
         cfg["lr_base"] = float(f"{lr[-1] / factor:.3g}")
     # the log does not give eval_every, but a run's identity needs a value. If eval_every = 1,
-    # frontier.py uses each evaluation at the C where it was made
+    # frontier.py uses each evaluation at the budget C at which the evaluation was made
     cfg.update(k=given.get("k", cfg["samples"]), eval_every=1,
-               C=max(run["rows"], default=0) * cfg["B_p"] * cfg["n"])
+               C=max(run["rows"]) * cfg["B_p"] * cfg["n"])
     if not cfg["C"]:
-        raise BadInput("has no training step")
+        raise BadInput("has no training step; expected a log with updates")
     check(cfg)
     return cfg
 
 
 def check_batch(rows, cfg):
     """Raise BadInput if the log's token counts contradict B_p n."""
-    B, sizes = cfg["B_p"] * cfg["n"], []
-    total, *parts = ("perf/total_num_tokens", "prompt_length/mean", "response_length/mean")
-    for row in rows.values():
-        if total in row and all(part in row for part in parts):
-            sizes.append(row[total] / sum(row[part] for part in parts))
+    B, total = cfg["B_p"] * cfg["n"], "perf/total_num_tokens"
+    lengths = "prompt_length/mean", "response_length/mean"
+    sizes = [row[total] / sum(row[length] for length in lengths) for row in rows.values()
+             if {total, *lengths} <= row.keys()]
     if sizes and abs(statistics.median(sizes) / B - 1) > 0.02:
         raise BadInput(f"B_p n = {cfg['B_p']} x {cfg['n']} = {B}, but by its token counts a step "
-                       f"has {statistics.median(sizes):.0f} rollouts")
+                       f"has {statistics.median(sizes):.0f} rollouts; correct --B_p= or --n=")
+
+
+def token_sums(rows, trained, B):
+    """Return {step: response tokens up to it}; {} if a step of `trained` has no mean length."""
+    sums, before = {0: 0}, 0
+    for m in trained:
+        length = first(rows[m], LENGTH)  # the mean since the previous record
+        if length is None:
+            return {}
+        sums[m], before = sums[before] + round(length * (m - before) * B), m
+    return sums
 
 
 def convert(run, options, given):
     """Return the records of a run's log.jsonl. Raise BadInput if the log lacks something."""
     rows, names = run["rows"], {name for row in run["rows"].values() for name in row}
     column = validation_column(run, names, options["metric_column"])
-    reward, note = training_column(run, names)
     samples, biased = {}, {}
     if verl := re.fullmatch(r"val-(?:core|aux)/(.+)/mean@(\d+)", column):
         samples["samples"] = int(verl[2])
@@ -308,34 +321,20 @@ def convert(run, options, given):
         drawn = rf"val-(?:core|aux)/{re.escape(verl[1])}/((?:best|worst)@\d+)/mean"
         biased = {name: found[1] for name in sorted(names) if (found := re.fullmatch(drawn, name))}
     cfg = resolve(run, given, samples)
-    if not options["problems"]:
-        raise BadInput("--problems= must be given, the number of validation problems: it decides "
-                       f"the noise of {column}")
     check_batch(rows, cfg)
-    B = cfg["B_p"] * cfg["n"]
-    trained = [m for m in sorted(rows) if m and first(rows[m], REWARD + LENGTH + LR) is not None]
-    gaps = missing_steps(trained or [m for m in sorted(rows) if m],
-                         2 if options["source"] == "wandb" else 1)  # W&B samples its exports
+    B, reward = cfg["B_p"] * cfg["n"], training_column(run, names)
+    trained = [m for m in rows if m and first(rows[m], REWARD + LENGTH + LR) is not None]
+    # W&B samples its exports, so one missing step is no gap there
+    gaps = missing_steps(trained or [m for m in rows if m],
+                         slack=2 if options["source"] == "wandb" else 1)
     if gaps:
         print(f"{run['name']}: the steps {shorten(gaps)} are missing")
-    if note:
-        print(note)
-    lengths = [first(rows[m], LENGTH) for m in trained]
-    seconds = [rows[m].get("timing_s/step") for m in trained]
-    tokens, wall = {}, {}
-    if not gaps and None not in lengths:  # lengths are means since the previous record
-        spans = [m - before for before, m in zip([0, *trained], trained)]
-        tokens[0] = 0
-        tokens |= zip(trained, accumulate(round(length * span * B)
-                                          for length, span in zip(lengths, spans)))
-    if not gaps and None not in seconds:
-        wall |= zip(trained, accumulate(seconds))
-    log = []
-    for m, row in sorted(rows.items()):
+    tokens, log = {} if gaps else token_sums(rows, trained, B), []
+    for m, row in rows.items():
         at = dict(step=m, rollouts=m * B) | ({"tokens": tokens[m]} if m in tokens else {})
         if m in trained:
-            fields = dict(wall_s=row.get("_runtime", wall.get(m)), lr=first(row, LR),
-                          reward=row.get(reward), response_len=first(row, LENGTH))
+            fields = dict(lr=first(row, LR), reward=row.get(reward),
+                          response_len=first(row, LENGTH))
             log.append(dict(type="step", **at) | {key: value for key, value in fields.items()
                                                   if value is not None})
         if column in row:
@@ -378,18 +377,17 @@ def read_words(argv):
         if not word.startswith("-"):
             paths.append(word)
         elif not eq:
-            raise BadInput(f"{word}: write it as --key=value (--help lists the keys)")
+            raise BadInput(f"{word}: expected --key=value, as in --n=16 (--help lists the keys)")
         elif key in OPTIONS:
             options[key] = value
         else:
             set_key(given, key, value)
-    if options["source"] not in READERS:
-        raise BadInput(f"--source={options['source']}: expected one of {', '.join(READERS)}")
-    if not re.fullmatch(r"([1-9]\d*)?", options["problems"]):
-        raise BadInput(f"--problems={options['problems']}: expected the number of validation "
-                       "problems, as in --problems=300")
     if not paths:
         raise BadInput("no log given: name the files to read after the options (--help)")
+    choose("source", options["source"], READERS)
+    if not re.fullmatch(r"[1-9]\d*", options["problems"]):
+        raise BadInput(f"--problems={options['problems']}: expected the number of validation "
+                       "problems, which decides the noise, as in --problems=300")
     return options, given, paths
 
 
@@ -403,19 +401,18 @@ def main(argv):
         path = run["files"][0]
         try:
             records = convert(run, options, given)
-            name = records[0]["derived"]["run"]
-            if name in logs:
-                raise BadInput(f"it is {name}, and so is {logs[name][0]}: give only the longest "
-                               "log of a run, and other seeds one by one, with --seed=")
         except BadInput as e:
             raise BadInput(f"{path}: {e}") from None
+        name = records[0]["derived"]["run"]
+        if name in logs:
+            raise BadInput(f"{path}: is the same run as {logs[name][0]}, {name}; give only the "
+                           "longest log of a run, and other seeds one by one, with --seed=")
         logs[name] = path, records
     write(logs, out)
     for name, (_, (header, *log)) in logs.items():
         cfg, evals = header["config"], sum(r["type"] == "eval" for r in log)
-        biased = f", biased {', '.join(header['biased'])}" if header["biased"] else ""
         print(f"{out / name}: {header['source_file']}, B_p={cfg['B_p']} n={cfg['n']} "
-              f"seed={cfg['seed']}, {cfg['C']} rollouts, {evals} evaluations{biased}")
+              f"seed={cfg['seed']}, {cfg['C']} rollouts, {evals} evaluations")
     print("evaluations have no counts per problem: their noise is taken as binomial, over "
           f"{options['problems']} problems x {cfg['samples']} samples\n"
           f"next: python frontier.py --runs={out} --metric=avg@{cfg['k']}")
