@@ -7,21 +7,18 @@
     python bandit_toy.py run --B_p=16 --n=64 --C=1e6 --seed=3    # one run of the sweep
 
 One problem: a tabular softmax over K responses, one of which is right (paper, appendix "Base
-case"). Many problems: a rollout is `deciding` + `idle` decisions with `responses` choices each. A
-rollout is right if all its deciding decisions are right. A decision has a vector x of `features`
+case"). Many problems: a rollout has `deciding` + `idle` decisions with `responses` choices each,
+and is right if all its deciding decisions are right. A decision has a vector x of `features`
 numbers and length 1. The policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are
-the base model's logits, all problems share W, and each decision of each problem has its `own`.
-AdamW moves 32 shared weights further than one table entry, so compare overlaps at the best lr of
-each. Validation problems are new, so only W affects them.
+the logits of the base model. W is shared by all problems, and every decision of every problem has
+its `own` logits. AdamW moves 32 shared weights further than one entry of a table, so compare two
+overlaps at the best lr of each. Validation problems are new, so only W changes them.
 
-Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py; KL and
-entropy are exact. The log has the same fields, except times and those that need a language model.
-Evaluations also log `exact`, the mean pass@1 without sampling noise. A run writes its log at the
-end, and an interrupted run starts again. On one kind of processor the same config gives the same
-log.
-
-data/bandit/defaults.json has the default values, results/bandit/study.py the experiments and
-docs/toy.md their results.
+Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py, without KL
+and entropy. The log lacks the times and the fields of a language model, and evaluations have
+`exact`, the mean pass@1 without sampling noise. A run writes its log at its end. The defaults are
+in data/bandit/defaults.json, the experiments in results/bandit/study.py, their results in
+docs/toy.md.
 """
 import concurrent.futures
 import hashlib
@@ -65,7 +62,7 @@ def softmax(theta, axis=-1):
 
 
 def exact_gradient(theta, right):
-    """Return the gradient of the pass rate p, the sum of pi over right responses: (R, K) -> (R, K).
+    """Return the gradient (R, K) of the pass rate p, the sum of pi over right responses.
 
     dp / dtheta_a = pi_a (right_a - p).
     """
@@ -74,7 +71,10 @@ def exact_gradient(theta, right):
 
 
 def sampled_gradient(theta, right, n, rng):
-    """Return an unbiased estimate from n >= 1 rollouts: the mean of r grad log pi, no baseline."""
+    """Return an unbiased estimate (R, K) of `exact_gradient` from n >= 1 rollouts.
+
+    It is the mean of r grad log pi over the rollouts, without a baseline.
+    """
     pi = softmax(np.asarray(theta, float))
     won = rng.multinomial(n, pi) * right / n  # (R, K): share of the n draws, right responses only
     return won - pi * won.sum(-1, keepdims=True)
@@ -87,7 +87,7 @@ def first_logits(p, K, R=1):
 
 
 def ascend(theta, right, n, lr, at, rng):
-    """Make updates with n rollouts each; return 1 - p, (len(at), R), after each update in `at`."""
+    """Return 1 - p after each number of updates in `at`, (len(at), R). An update has n rollouts."""
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
@@ -105,9 +105,8 @@ def fit_rate(tail, ns):
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
     weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are weighted sums of the means
-    value = weights @ y
     half = 1.645 * np.sqrt(weights ** 2 @ tail.var(1, ddof=1) / tail.shape[1])
-    return dict(zip("AB", zip(value, half)))
+    return dict(zip("AB", zip(weights @ y, half)))
 
 
 def mean_half(x):
@@ -141,24 +140,61 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
         left = {n: mean_half(ascend(theta, right, n, 0.25 * n ** power, [C // n], rng)[0])
                 for n in (1, 4, 16, 64, 256)}
         found["spent"][rule] = left
-        each = ", ".join(f"{mean:.2g} (n = {n})" for n, (mean, _) in left.items())
-        print(f"one problem, {C} rollouts, {rule}: suboptimality {each}")
+        print(f"one problem, {C} rollouts, {rule}: suboptimality "
+              + ", ".join(f"{mean:.2g} (n = {n})" for n, (mean, _) in left.items()))
     save_json(out / "one.json", found)
     draw_one(found, out / "one.png")
     return found
 
 
+def draw_one(found, path):
+    """Draw the base case: pass@n, mean and variance of an update, A and B, how to spend C."""
+    fig, axes = plots.canvas(2, 2, (11, 8))
+    (a, b), (c, d) = axes
+    bars, sampled = dict(fmt="o-", ms=4, capsize=2), found["sampled"]
+    n = [x["n"] for x in sampled]
+    a.plot(n, [x["exact"] for x in sampled], "k:", label="1 - (1 - p)$^n$", zorder=3)
+    b.axhline(1, color="0.6", lw=0.8)
+    for ax, key, label in ((a, "solved", "sampled"),
+                           (b, "mean", "mean of the update along the gradient, / exact"),
+                           (b, "variance_times_n", "its variance times n, / that of n = 1")):
+        ax.errorbar(n, *zip(*(x[key] for x in sampled)), label=label, **bars)
+    for rate, ls in zip(found["rates"], (":", "--", "-")):
+        c.axhline(rate["theory"], color="0.6", lw=0.8, ls=ls)
+        for name, colour in (("A", "C0"), ("B", "C1")):
+            value, half = np.array([fit[name] for fit in rate["fits"]]).T
+            c.plot(rate["at"], value, color=colour, ls=ls, label=f"{name}, lr = {rate['lr']}")
+            c.fill_between(rate["at"], np.maximum(value - half, 1e-9), value + half, color=colour,
+                           alpha=0.2, lw=0)
+    for rule, left in found["spent"].items():
+        d.errorbar(list(left), *zip(*left.values()), label=rule, **bars)
+    a.set(xlabel="n", xscale="log", ylabel="pass@n", title=f"pass@n, p = {found['p']}")
+    b.set(xlabel="n", xscale="log", ylim=(0.9, 1.1), title="n changes only the variance")
+    c.set(xlabel="updates t", xscale="log", yscale="log", ylim=(1e-4, 100), ylabel="A, B",
+          title="A / (n t) + B / t fitted at each t: A is not constant")
+    d.set(xlabel="n", xscale="log", yscale="log", ylabel="suboptimality",
+          title=f"C = {found['C']} rollouts in C / n updates")
+    for ax in axes.flat:
+        ax.legend(fontsize=8)
+    for ax in (a, b, d):
+        plots.log_ticks(ax.xaxis, (1, 4, 16, 64, 256)[:5 if ax is d else 4])
+    fig.suptitle(f"One problem: tabular softmax over K = {found['K']} responses, one right, at "
+                 f"first with p = {found['p']}\n{found['R']} repetitions, bars 95%, A and B 90%; "
+                 "grey: what the exact gradient's B tends to", fontsize=11)
+    plots.write(fig, path)
+
+
 # --------------------------------------------------------------------------------------------------
-# Many problems: S seeds side by side, P problems, d decisions of K choices, F features;
+# Many problems: S seeds that train together, P problems, d decisions of K choices, F features;
 # probabilities are (K, S, P, d)
 
 def make_world(cfg):
     """Return the problems, validation first: dict(x, base, answer, hash).
 
     x (P, d, F) features of length 1, base (P, d, K) logits, answer (P, deciding). The right answer
-    has the largest logit of a random linear teacher; the base model's weights have cosine `skill`
-    with the teacher's. Recipe easy keeps problems with a base pass rate of 0.3 to 0.6, hard up to
-    0.0625, mixed all. Raise BadInput if such problems are too rare.
+    has the largest logit of a random linear teacher. The cosine between the weights of the base
+    model and of the teacher is `skill`. The base pass rates are 0.3 to 0.6 for recipe easy, up to
+    0.0625 for hard, any for mixed. Raise BadInput if such problems are too rare.
     """
     rng = np.random.default_rng([cfg["world"], 1])
     F, K, d, P = cfg["features"], cfg["responses"], cfg["deciding"], cfg["n_val"] + cfg["pool"]
@@ -226,9 +262,9 @@ def rewards_of(choice, answer):
 
 
 def group_gradient(pi, choice, A):
-    """Return the sum over n rollouts of A times the gradient of log pi by the logits.
+    """Return the gradient (S, P, d, K) of the sum of A log pi over n rollouts, by the logits.
 
-    A (S, n, P) -> (S, P, d, K).
+    A: (S, n, P).
     """
     K, S, P, d = pi.shape
     cell = choice * np.int64(S * P * d) + np.arange(S * P * d).reshape(S, 1, P, d)
@@ -239,20 +275,18 @@ def group_gradient(pi, choice, A):
 
 
 class Run:
-    """S runs of one cell, one per seed, that train side by side."""
+    """S runs of one cell, one per seed, that train together."""
 
     def __init__(self, cfg, world, seeds):
         V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
-        self.world, self.rollouts, self.steps = world, 0, 0
+        S, (_, d, F), K = len(seeds), world["x"].shape, cfg["responses"]
+        self.world, self.rollouts, self.seeds = world, 0, np.arange(S)[:, None]
         self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
         self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
         # D problems of the pool, chosen by the seed; a smaller D is part of a larger one
         drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
-        self.problems = np.stack([np.sort(V + problems) for problems in drawn])
-        self.queue = np.empty((len(seeds), 0), int)
-        S, (_, d, F), K = len(seeds), world["x"].shape, cfg["responses"]
-        self.rows = np.arange(S)[:, None]
-        self.val = np.tile(np.arange(V), (S, 1))
+        self.problems = np.stack([np.sort(V + problems) for problems in drawn])  # (S, D)
+        self.val, self.queue = np.tile(np.arange(V), (S, 1)), np.empty((S, 0), int)
         # the shared W and the table `own`, each as (weight, AdamW's first and second moment)
         shapes = dict(W=(S, F, K), own=(S, D, d, K))
         self.share = {name: np.float32(math.sqrt(x)) for name, x in
@@ -260,17 +294,18 @@ class Run:
         self.weights = {name: np.zeros((3, *shapes[name]), np.float32) for name in self.share}
 
     def batch(self, B_p):
-        """Return the next B_p problems of each seed, (S, B_p), in epochs without replacement."""
+        """Return the next B_p of the D problems of each seed, (S, B_p), in epochs without
+        replacement."""
         while self.queue.shape[1] < B_p:
             epoch = [rng.permutation(self.problems.shape[1]) for rng in self.order_rng]
             self.queue = np.concatenate([self.queue, np.stack(epoch)], 1)
         now, self.queue = self.queue[:, :B_p], self.queue[:, B_p:]
         return now
 
-    def probabilities(self, problems, places=None, idle=False):
+    def probabilities(self, problems, rows=None, idle=False):
         """Return pi (K, S, P, d), answers and features of problems (S, P) of the world.
 
-        places: rows of the problems in `own`; validation problems have none. idle: whether to
+        rows: rows of the problems in `own`; validation problems have none. idle: whether to
         include the idle decisions, which only rollouts need.
         """
         answer = self.world["answer"][problems]
@@ -279,8 +314,8 @@ class Run:
         if "W" in self.weights:
             shared = x.reshape(len(x), -1, x.shape[-1]) @ self.weights["W"][0]
             z = z + self.share["W"] * shared.reshape(z.shape)
-        if "own" in self.weights and places is not None:
-            z = z + self.share["own"] * self.weights["own"][0][self.rows, places][:, :, cut]
+        if "own" in self.weights and rows is not None:
+            z = z + self.share["own"] * self.weights["own"][0][self.seeds, rows][:, :, cut]
         return policy(z), answer, x
 
     def validation(self):
@@ -289,39 +324,29 @@ class Run:
 
     def training(self):
         """Return the exact pass@1 of the D training problems, (S, D)."""
-        places = np.arange(self.problems.shape[1])[None]
-        return pass_rate(*self.probabilities(self.problems, places)[:2])
+        rows = np.arange(self.problems.shape[1])[None]
+        return pass_rate(*self.probabilities(self.problems, rows)[:2])
 
     def update(self, cfg, d):
         """Make one GRPO update, d = derive(cfg). Return the fields of a step record, each (S,)."""
-        S, places = len(self.rows), self.batch(cfg["B_p"])
-        problems = self.problems[self.rows, places]
-        pi, answer, x = self.probabilities(problems, places, idle=True)
+        S, rows = len(self.seeds), self.batch(cfg["B_p"])
+        pi, answer, x = self.probabilities(self.problems[self.seeds, rows], rows, idle=True)
         choice = roll(pi, cfg["n"], self.rollout_rng)
         reward = rewards_of(choice, answer)  # (S, n, B_p)
         A = advantages(reward.swapaxes(1, 2))
         # gradient of the token-mean loss by the logits, (S, B_p, d, K)
         G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
-        # exact gradients of KL(ref || policy), which is what the trainer's k3 has in expectation,
-        # and of the entropy bonus
-        if cfg["kl_coef"] or cfg["entropy_coef"]:
-            ref, p = softmax(self.world["base"][problems]), np.moveaxis(pi, 0, -1)
-            logp = np.log(p + 1e-30)
-            H = -(p * logp).sum(-1, keepdims=True)
-            G += (cfg["kl_coef"] * (p - ref)
-                  + cfg["entropy_coef"] * p * (logp + H)) / (cfg["B_p"] * pi.shape[-1])
         grads = {}
         if "W" in self.weights:
             x, by_logits = x.reshape(S, -1, x.shape[-1]), G.reshape(S, -1, G.shape[-1])
             grads["W"] = x.swapaxes(1, 2) @ by_logits * self.share["W"]
         if "own" in self.weights:
             grads["own"] = np.zeros_like(self.weights["own"][0])
-            np.add.at(grads["own"], (self.rows, places), G * self.share["own"])
+            np.add.at(grads["own"], (self.seeds, rows), G * self.share["own"])
         norm = np.sqrt(sum((g.reshape(S, -1) ** 2).sum(1) for g in grads.values()))
-        self.steps += 1
         self.rollouts += d["B"]
-        lr = d["lr"] * (min(1.0, self.steps / cfg["warmup"]) if cfg["warmup"] else 1.0)
-        beta1, beta2 = 0.9, 0.999
+        t, beta1, beta2 = self.rollouts // d["B"], 0.9, 0.999
+        lr = d["lr"] * (min(1.0, t / cfg["warmup"]) if cfg["warmup"] else 1.0)
         for name, g in grads.items():
             if cfg["grad_clip"]:
                 factor = np.minimum(1, cfg["grad_clip"] / (norm + 1e-6)).astype(np.float32)
@@ -330,8 +355,7 @@ class Run:
             m += (1 - beta1) * (g - m)
             v += (1 - beta2) * (g * g - v)
             w *= 1 - lr * cfg["weight_decay"]
-            w -= lr / (1 - beta1 ** self.steps) * m / (np.sqrt(v / (1 - beta2 ** self.steps))
-                                                       + 1e-8)
+            w -= lr / (1 - beta1 ** t) * m / (np.sqrt(v / (1 - beta2 ** t)) + 1e-8)
             norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan  # diverged; `train` ends the run
         rate = reward.mean(1)  # (S, B_p)
         return dict(reward=rate.mean(1), frac_all_right=(rate == 1).mean(1),
@@ -339,25 +363,24 @@ class Run:
 
 
 def train(cfg, world, seeds):
-    """Train one cell for several seeds and write their logs. A seed's draws depend on it only."""
+    """Train one cell for several seeds and write their logs. A log depends on cfg and its seed."""
     d, run, k, samples = derive(cfg), Run(cfg, world, seeds), cfg["k"], cfg["samples"]
     passes = config.updates_at(cfg["pass_at"], cfg) | {0, d["M"]}
     values = {metric: np.array(at_k(metric, samples))
               for metric in (f"avg@{k}", f"best@{k}", f"worst@{k}")}
     versions = dict(python=sys.version.split()[0], numpy=np.__version__)
-    owns = [dict(cfg, seed=seed) for seed in seeds]
+    of_seeds = [dict(cfg, seed=seed) for seed in seeds]
     logs = [[dict(type="header", schema=1, config=own, derived=derive(own, TOY),
-                  val_set_hash=world["hash"], engine="bandit_toy", versions=versions,
-                  commit=machine.commit(), ranks=1, device="cpu",
-                  time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in owns]
+                  val_set_hash=world["hash"], versions=versions, commit=machine.commit(),
+                  device="cpu", time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in of_seeds]
     every = cfg["eval_every"] or math.inf  # 0: only at the start and at the end
     for m in range(d["M"] + 1):
         fields = run.update(cfg, d) if m else {}
         at = dict(step=m, rollouts=run.rollouts)
         spent = dict(at, tokens=run.rollouts * (cfg["deciding"] + cfg["idle"]))
-        window = (run.rollouts - d["B"]) // every < run.rollouts // every
-        look = run.validation().astype(float) if m in (0, d["M"]) or window else None
-        train_look = run.training().astype(float) if m in passes else None
+        due = m in (0, d["M"]) or (run.rollouts - d["B"]) // every < run.rollouts // every
+        val = run.validation().astype(float) if due else None
+        pool = run.training().astype(float) if m in passes else None
         for s, (seed, log) in enumerate(zip(seeds, logs)):
             if log[-1]["type"] == "end":  # diverged
                 continue
@@ -366,23 +389,24 @@ def train(cfg, world, seeds):
                 if not math.isfinite(fields["grad_norm"][s]):
                     log.append(dict(type="end", status="diverged", rollouts=run.rollouts))
                     continue
-            if look is not None:
-                correct = np.random.default_rng([seed, 4, m]).binomial(samples, look[s])
+            if val is not None:
+                correct = np.random.default_rng([seed, 4, m]).binomial(samples, val[s])
                 log.append(dict(type="eval", **spent, set="val", k=k, samples=samples,
                                 **{metric: v[correct].mean() for metric, v in values.items()},
-                                exact=look[s].mean(), set_hash=world["hash"], correct=correct))
-            if train_look is not None:
-                p = train_look[s]
-                correct = np.random.default_rng([seed, 5, m]).binomial(cfg["s"], p)
+                                exact=val[s].mean(), set_hash=world["hash"], correct=correct))
+            if pool is not None:
+                correct = np.random.default_rng([seed, 5, m]).binomial(cfg["s"], pool[s])
                 log.append(dict(type="train_pass", **at, fresh=True, ids=run.problems[s],
-                                exact=np.round(p, 5), samples=[cfg["s"]] * len(p),
-                                correct=correct))
+                                samples=[cfg["s"]] * len(correct), correct=correct))
             if m == d["M"]:
                 log.append(dict(type="end", status="budget", rollouts=run.rollouts))
-    for own, log in zip(owns, logs):
+    for own, log in zip(of_seeds, logs):
         with atomic_write(folder_of(own) / "log.jsonl") as part:
             part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
 
+
+# --------------------------------------------------------------------------------------------------
+# A sweep
 
 def folder_of(cfg):
     return Path(cfg["runs"]) / config.run_name(cfg, TOY)
@@ -390,17 +414,14 @@ def folder_of(cfg):
 
 def train_all(cells):
     """Train the unfinished ones of `cells` (resolved dicts), the seeds of a cell together."""
-    world = make_world(cells[0])
-    todo, groups = [c for c in cells if not finished(c, folder_of(c))], {}
-    for c in todo:
-        # create folders before the work, so that one that cannot be written is an error at once
-        folder_of(c).mkdir(parents=True, exist_ok=True)
-        groups.setdefault((c["B_p"] * c["n"], c["B_p"], c["lr_base"]), []).append(c)
+    world, groups = make_world(cells[0]), {}
+    todo = [c for c in cells if not finished(c, folder_of(c))]
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
-    if todo:  # small batches first, because they take longest
-        groups = [groups[key] for key in sorted(groups)]
-        in_parallel(train, [own[0] for own in groups], [world] * len(groups),
-                    [[c["seed"] for c in own] for own in groups])
+    for c in sorted(todo, key=lambda c: c["B_p"] * c["n"]):  # small batches take longest
+        groups.setdefault((c["B_p"], c["n"], c["lr_base"]), []).append(c)
+    if todo:
+        in_parallel(train, [group[0] for group in groups.values()], [world] * len(groups),
+                    [[c["seed"] for c in group] for group in groups.values()])
 
 
 def in_parallel(function, *columns):
@@ -414,56 +435,12 @@ def in_parallel(function, *columns):
         try:
             futures = [pool.submit(function, *row) for row in zip(*columns)]
             signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
-            for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures)):
-                future.result()
-            return [future.result() for future in futures]
+            return [future.result() for future in tqdm(futures)]
         except BaseException:  # do not wait for running work
             for child in multiprocessing.active_children():
                 child.kill()
             raise
 
-
-# --------------------------------------------------------------------------------------------------
-# The figure of one problem
-
-def draw_one(found, path):
-    """Draw the base case: pass@n, mean and variance of an update, A and B, how to spend C."""
-    fig, axes = plots.canvas(2, 2, (11, 8))
-    (a, b), (c, d) = axes
-    bars = dict(fmt="o-", ms=4, capsize=2)
-    n, exact = zip(*((x["n"], x["exact"]) for x in found["sampled"]))
-    a.plot(n, exact, "k:", label="1 - (1 - p)$^n$", zorder=3)
-    b.axhline(1, color="0.6", lw=0.8)
-    for ax, key, label in ((a, "solved", "sampled"),
-                           (b, "mean", "mean of the update along the gradient, / exact"),
-                           (b, "variance_times_n", "its variance times n, / that of n = 1")):
-        ax.errorbar(n, *zip(*(x[key] for x in found["sampled"])), label=label, **bars)
-    for rate, ls in zip(found["rates"], (":", "--", "-")):
-        c.axhline(rate["theory"], color="0.6", lw=0.8, ls=ls)
-        for name, colour in (("A", "C0"), ("B", "C1")):
-            value, half = np.array([fit[name] for fit in rate["fits"]]).T
-            c.plot(rate["at"], value, color=colour, ls=ls, label=f"{name}, lr = {rate['lr']}")
-            c.fill_between(rate["at"], np.maximum(value - half, 1e-9), value + half, color=colour,
-                           alpha=0.2, lw=0)
-    for rule, left in found["spent"].items():
-        d.errorbar(list(left), *zip(*left.values()), label=rule, **bars)
-    a.set(xlabel="n", xscale="log", ylabel="pass@n", title=f"pass@n, p = {found['p']}")
-    b.set(xlabel="n", xscale="log", ylim=(0.9, 1.1), title="n changes only the variance")
-    c.set(xlabel="updates t", xscale="log", yscale="log", ylim=(1e-4, 100), ylabel="A, B",
-          title="A / (n t) + B / t fitted at each t: A is not constant")
-    d.set(xlabel="n", xscale="log", yscale="log", ylabel="suboptimality",
-          title=f"C = {found['C']} rollouts in C / n updates")
-    for ax in axes.flat:
-        ax.legend(fontsize=8)
-    for ax in (a, b, d):
-        plots.log_ticks(ax.xaxis, (1, 4, 16, 64, 256)[:5 if ax is d else 4])
-    fig.suptitle(f"One problem: tabular softmax over K = {found['K']} responses, one right, at "
-                 f"first with p = {found['p']}\n{found['R']} repetitions, bars 95%, A and B 90%; "
-                 "grey: what the exact gradient's B tends to", fontsize=11)
-    plots.write(fig, path)
-
-
-# --------------------------------------------------------------------------------------------------
 
 def check_world(cfg):
     """Raise BadInput if a value is out of range or asks for something the toy does not have."""
@@ -474,8 +451,8 @@ def check_world(cfg):
         if not least <= cfg[key] <= most:
             raise BadInput(f"--{key}={cfg[key]}: " + " ".join([f"from {least} to {most}", *what]))
     for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
-                           temperature=1.0, kl_type="k3", out="").items():
-        if cfg.get(key, value) != value:
+                           temperature=1.0, kl_coef=0.0, entropy_coef=0.0, out="").items():
+        if cfg[key] != value:
             raise BadInput(f"--{key}={cfg[key]}: the toy has only {key}={value or 'none'}")
 
 
