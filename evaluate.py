@@ -8,7 +8,7 @@
     python evaluate.py --model=data/arithmetic/base,$R/ckpt/step_00000512,$R \
         --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
-Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, or
+Prints a table and writes `eval.json` to `out` (default: RUN/eval/PROBLEMS, or
 runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). If there are several models or
 problem files, separated by commas, each pair of a model and a file has its own folder. Then `out`
 (default: runs/eval/table) gets `table.json`: what each model gained or forgot on each set, compared
@@ -24,7 +24,7 @@ from config import (BadInput, choose, entry, files, identity, parse,
                     read_json)  # first: from here on, Ctrl-C prints one line
 import numpy as np
 
-from core import engine, plots
+from core import engine
 from core.evaluation import count_solved, error_of_mean, mean_reward, read_sets, summary
 from core.log import read_log, save_json
 from core.models import check_model_path, model_folder
@@ -59,26 +59,21 @@ def parse_like_run(argv):
 
 
 def evaluate(name, problems, generator, cfg, out):
-    """Draw and grade rollouts of the set `name`; write `out`/eval.json and eval.png.
-
-    Returns the dict that eval.json holds.
-    """
+    """Draw and grade rollouts of the set `name`. Write `out`/eval.json and return its content."""
     from tqdm import tqdm
-    k, samples = cfg["k"], cfg["samples"]
+    samples = cfg["samples"]
     prompts = encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
     with tqdm(total=len(problems) * samples, desc=f"evaluate {name}", unit="rollout",
               mininterval=1) as bar:
         correct, total, faults = count_solved(problems, prompts, generator, cfg,
                                               (cfg["seed"], "evaluate", name), progress=bar)
     stats = {metric: dict(mean=mean, se=error)
-             for metric, (mean, error) in summary(correct, samples, k, copies(problems)).items()}
+             for metric, (mean, error) in summary(correct, samples, cfg["k"], copies(problems)).items()}
     record = dict(config=cfg, model=cfg["model"], set=name, set_hash=set_hash(problems),
                   samples=samples, correct=correct, stats=stats, ids=[p["id"] for p in problems],
                   copies=copies(problems), **faults,
                   **mean_reward(total, correct, len(problems) * samples))
-    save_json(out / "eval.json", record, indent=None)  # makes the folder
-    draw_histogram(correct, samples, out / "eval.png",
-         f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {cfg['model']}")
+    save_json(out / "eval.json", record, indent=None)
     return record
 
 
@@ -92,28 +87,13 @@ def add_gains(records):
     for r in records:
         base = first.setdefault(r["set"], r)
         gain = (np.array(r["correct"]) - np.array(base["correct"])) / r["samples"]
-        r.update(gain=float(gain.mean()), gain_se=0.0)
-        if len(set(r["copies"])) > 1 and r is not base:
-            r["gain_se"] = error_of_mean(gain, r["copies"])
+        r.update(gain=float(gain.mean()), gain_se=error_of_mean(gain, r["copies"]))
 
 
 def label_of(model):
     """Return a model's name for a table: its folder's name, or RUN/NAME if it is inside a run."""
     path, run = Path(model), find_run(model)
     return path.name if run in (None, path) else f"{run.name}/{path.name}"
-
-
-def draw_histogram(correct, samples, path, title):
-    """Draw a histogram of the problems' pass@1, with the shares at 0 and at 1 as text."""
-    rate = np.asarray(correct) / samples
-    bins = (np.arange(samples + 2) - 0.5) / samples if samples <= 32 else 33
-    fig, [[ax]] = plots.canvas(1, 1, (8, 4))
-    ax.hist(rate, bins=bins, color="#0072B2", rwidth=0.9)
-    ax.set(xlabel=f"pass@1 of a problem, from {samples} rollouts", ylabel="problems", title=title,
-           xlim=(-0.6 / samples, 1 + 0.6 / samples))
-    shares = f"never solved {np.mean(rate == 0):.1%}    always solved {np.mean(rate == 1):.1%}"
-    ax.text(0.5, 0.95, shares, transform=ax.transAxes, ha="center", va="top")
-    plots.write(fig, path)
 
 
 def has_copies(r):
@@ -142,7 +122,7 @@ def print_report(r, out):
     if r["verifier_timeouts"] or r["verifier_errors"]:
         print(f"  graded 0: {r['verifier_timeouts']} verifier timeouts, "
               f"{r['verifier_errors']} verifier errors")
-    print(f"  {out}/eval.json, {out}/eval.png")
+    print(f"  {out}/eval.json")
 
 
 def print_table(records, out):
@@ -152,9 +132,8 @@ def print_table(records, out):
     heads = " ".join(f"{metric:>8s}" for metric in metrics)
     print(f"\n{'model':{width}s}  {'set':20s} {heads}   change of {metrics[0]}")
     for r in records:
-        change = f"{r['gain']:+.4f} +- {r['gain_se']:.4f}"
-        if r["model"] == records[0]["model"]:
-            change = ""
+        change = "" if r["model"] == records[0]["model"] else (
+            f"{r['gain']:+.4f} +- {r['gain_se']:.4f}")
         means = " ".join(f"{stat['mean']:8.4f}" for stat in r["stats"].values())
         print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {means}   {change}")
     for name, r in {r["set"]: r for r in records if has_copies(r)}.items():

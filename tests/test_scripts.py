@@ -284,7 +284,6 @@ def test_evaluate_a_run_as_it_was_trained(trained, world, script):
     for metric, stat in result["stats"].items():
         assert re.search(rf"^  {metric} +{stat['mean']:.4f} \+- {stat['se']:.4f}", done.stdout,
                          re.M)
-    assert (folder / "eval/easy_val/eval.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_evaluate_a_set_that_holds_each_problem_several_times(script, tmp_path):
@@ -322,7 +321,7 @@ def test_evaluate_of_no_run_writes_below_runs(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     evaluate.main(list(tiny.words))
     files = [name for name, content in tree(tmp_path).items() if content]
-    assert files == ["runs/eval/model/val/eval.json", "runs/eval/model/val/eval.png"]
+    assert files == ["runs/eval/model/val/eval.json"]
 
 
 @pytest.fixture(scope="module")

@@ -1584,7 +1584,6 @@ def test_evaluate_takes_the_run_folder(script, straight, tmp_path):
     for metric, (mean, _) in evaluation.summary(result["correct"], 4, 2).items():
         assert result["stats"][metric]["mean"] == pytest.approx(mean)
         assert f"{metric:8s} {mean:.4f}" in done.stdout
-    assert (tmp_path / "eval.png").stat().st_size > 1000
 
 
 def test_evaluate_takes_the_newest_checkpoint(straight, tmp_path):
