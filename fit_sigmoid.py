@@ -21,6 +21,7 @@ import csv
 import io
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 
@@ -51,108 +52,114 @@ def law_at(law, C):
 
 
 def fit_law(C, log2_n, weight=None, room=1.0):
-    """Fit the law to points C (E,), log2 n* (E,) by least squares, weighted by weight (E,).
+    """Return the law through points C (E,), log2 n* (E,) as dict(L, k, log10_C0, b, plateau).
 
-    Returns dict(L, k, log10_C0, b, plateau) with plateau = 2^(L + b). The plateau is at most `room`
-    octaves above the largest n, C0 is within half a decade of the data, and L >= 0.
+    The fit minimises the squared errors of log2 n*, weighted by weight (E,). plateau = 2^(L + b) is
+    n* at large C. It is at most `room` octaves above the largest n* of the points. C0 is within
+    half a decade of the points, and L >= 0.
     """
     x, y = np.log10(np.asarray(C, float)), np.asarray(log2_n, float)
     w = np.ones(len(x)) if weight is None else np.asarray(weight, float)
     w = w / w.sum()
-    lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]  # of L + b, L, log k, log10 C0
+    # bounds of log2 of the plateau, L, log k, log10 C0
+    lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]
     upper = [y.max() + room, 40.0, math.log(K_LAW[1]), x.max() + 0.5]
-    # to find a start, fit a line in g for each (k, C0) of a grid, and take the best fit. g is the
-    # law's sigmoid, from 0 to 1
-    v, u = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
-                                           np.linspace(lower[3], upper[3], 31)))
-    g = expit(np.exp(v)[:, None] * (x - u[:, None]))  # (S, E)
-    spread = g - (g @ w)[:, None]
-    L = np.clip(spread @ (w * y) / np.maximum(spread ** 2 @ w, 1e-14), 0, 40)
-    top = np.clip(y @ w + L * (1 - g @ w), lower[0], upper[0])
-    best = ((top[:, None] - L[:, None] * (1 - g) - y) ** 2 @ w).argmin()
+    # The search starts at the best of a grid of S pairs (k, C0). For each pair, log2 n* is linear
+    # in the sigmoid (S, E), so the best L and plateau have a closed form
+    log_k, log_C0 = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
+                                                    np.linspace(lower[3], upper[3], 31)))
+    sigmoid = expit(np.exp(log_k)[:, None] * (x - log_C0[:, None]))
+    centred = sigmoid - (sigmoid @ w)[:, None]
+    L = np.clip(centred @ (w * y) / np.maximum(centred ** 2 @ w, 1e-14), 0, 40)
+    ceiling = np.clip(y @ w + L * (1 - sigmoid @ w), lower[0], upper[0])
+    best = ((ceiling[:, None] - L[:, None] * (1 - sigmoid) - y) ** 2 @ w).argmin()
 
-    def miss(p):  # the weighted errors of the law
-        return np.sqrt(w * len(x)) * (p[0] - p[1] * expit(-np.exp(p[2]) * (x - p[3])) - y)
-    start = np.clip([top[best], L[best], v[best], u[best]], lower, upper)
-    top, L, v, u = least_squares(miss, start, bounds=(lower, upper), x_scale=[1, 1, 0.5, 0.2]).x
-    return dict(L=L, k=math.exp(v), log10_C0=u, b=top - L, plateau=2 ** top)
+    def errors(p):
+        ceiling, L, log_k, log_C0 = p
+        fitted = ceiling - L * expit(-np.exp(log_k) * (x - log_C0))
+        return np.sqrt(w * len(x)) * (fitted - y)
+    start = np.clip([ceiling[best], L[best], log_k[best], log_C0[best]], lower, upper)
+    ceiling, L, log_k, log_C0 = least_squares(errors, start, bounds=(lower, upper),
+                                              x_scale=[1, 1, 0.5, 0.2]).x
+    return dict(L=L, k=math.exp(log_k), log10_C0=log_C0, b=ceiling - L, plateau=2 ** ceiling)
 
 
-def law_flags(C, log2_n, law):
-    """Return the numbers of the law that are at a bound of the fit, as a list of texts. The data do
-    not determine these numbers."""
-    x, flags = np.log10(C), []
-    for name, value, lo, hi in (("C0", law["log10_C0"], x.min() - 0.5, x.max() + 0.5),
-                                ("k", math.log(law["k"]), *np.log(K_LAW))):
-        side, bound = ("lower", lo) if value - lo < hi - value else ("upper", hi)
-        if abs(value - bound) < 0.01 * (hi - lo):
-            shown = f"{math.exp(bound):.3g}" if name == "k" else f"{10 ** bound:.3g}"
-            flags.append(f"{name} at its {side} bound {shown}")
+def at_bounds(C, log2_n, law):
+    """Return the numbers of a law that are at a bound of `fit_law` with room = 1, as texts.
+
+    The points do not determine these numbers.
+    """
+    x, out = np.log10(C), []
+    for name, value, low, high, shown in (
+            ("C0", law["log10_C0"], x.min() - 0.5, x.max() + 0.5, 10 ** law["log10_C0"]),
+            ("k", math.log(law["k"]), *np.log(K_LAW), law["k"])):
+        if min(value - low, high - value) < 0.01 * (high - low):
+            out.append(f"{name} = {shown:.3g}")
     if law["L"] <= 1e-6:
-        flags.append("L at its lower bound 0")
+        out.append("L = 0")
     elif law["plateau"] > 2 ** (np.max(log2_n) + 1 - 1e-4):
-        flags.append(f"plateau above twice the largest n* ({2 ** np.max(log2_n):.0f})")
-    return flags
+        out.append(f"plateau = {law['plateau']:.0f}, twice the largest n*")
+    return out
 
 
 def law_verdict(C, log2_n, law, n=None):
-    """Judge whether points C, log2_n (E,) determine the law fitted to them.
+    """Judge whether points C, log2_n (E,) determine `law`, their fit with room = 1.
 
-    Returns (verdict, reason, flags). The verdict is law, flat (one n throughout) or undetermined. A
-    law has four numbers, so the verdict law needs three values of n and no number at a bound. The
-    points must lie on both sides of the bend C0 and reach three quarters of the rise, because
-    otherwise the plateau is a guess. n (E,): if log2_n is a running average, the n of each point.
+    Returns (verdict, reason). The verdict is law, flat (one n throughout) or undetermined, and law
+    has no reason. A law has four numbers, so the verdict law needs three values of n and no number
+    at a bound. The points must lie on both sides of the bend C0 and reach three quarters of the
+    rise, because otherwise the plateau is a guess. n (E,): if log2_n is a running average, the n of
+    each point.
     """
     log2_n = np.asarray(log2_n, float)
     n = 2 ** log2_n if n is None else np.asarray(n)
     levels = len(np.unique(np.round(n, 6)))
     if levels == 1:
-        return "flat", f"n = {n[0]:.0f} at every budget", []
-    flags = law_flags(C, log2_n, law)
+        return "flat", f"n = {n[0]:.0f} at every budget"
     first, last = law_at(law | dict(L=1.0, b=0.0), np.array([C[0], C[-1]]))  # 0 to 1 of the rise
     start, end = (f"{2 ** log2_n[i]:.3g} at C = {C[i]:,.0f}" for i in (0, -1))
+    reason = ""
     if law["L"] * (last - first) < 0.5:
         reason = f"the trend of n* with C is below half an octave up, from {start} to {end}"
-        return "undetermined", reason, flags
-    if levels < 3:
+    elif levels < 3:
         reason = f"n* has only {levels} values, but a law with four numbers needs 3"
-        return "undetermined", reason, flags
-    if flags:
-        return "undetermined", "the data do not determine it: " + ", ".join(flags), flags
-    if last < 0.75:
+    elif bounds := at_bounds(C, log2_n, law):
+        reason = f"the points do not determine the law, at a bound of the fit: {', '.join(bounds)}"
+    elif last < 0.75:
         reason = f"the points end before the bend, with {end}, so the plateau is not seen"
-        return "undetermined", reason, ["no plateau seen"]
-    if first > 0.5:
+    elif first > 0.5:
         reason = f"the points begin after the bend, with {start}, so the start is not seen"
-        return "undetermined", reason, ["b not seen"]
-    low, high = 2 ** law_at(law, np.array([C[0], C[-1]]))
-    return "law", (f"n* rises from {low:.3g} at C = {format_si(C[0])} to {high:.3g} at "
-                   f"C = {format_si(C[-1])}, and bends inside the data"), []
+    return ("undetermined" if reason else "law"), reason
 
 
 def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
 
-    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The verdict is judged on a fit with
-    a room of one octave. With less room the plateau is held down, and the points always seem to
-    reach it.
-
-    Each number is dict(value, lo, hi). value is None unless the verdict of the fit is law. lo and
-    hi are None, because points do not show how sure the numbers are. fit: the fitted numbers for
-    any verdict, or None if there are fewer than five points.
+    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The entry has
+      verdict, reason  of a fit with room = 1. With less room the plateau is held down, and the
+                       points always seem to reach it. If the verdict is law, `reason` gives the
+                       rise of `fit`
+      fitted           the same verdict. In the entry of a tested panel only `verdict` is the test's
+      fit              the numbers of the fit with `room`, or None for fewer than five points
+      L, k, ...        the numbers of `fit` if the verdict is law, else None
     """
     order = np.argsort(C, kind="stable")
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
-    law, flags, verdict = None, [], "undetermined"
+    law, verdict = None, "undetermined"
     reason = "fewer than 5 points, but a law has four numbers"
     if len(C) > 4:
         n, weight = (v if v is None else np.asarray(v)[order] for v in (n, weight))
-        law = fit_law(C, log2_n, weight)
-        verdict, reason, flags = law_verdict(C, log2_n, law, n)
+        judged = law = fit_law(C, log2_n, weight)
+        verdict, reason = law_verdict(C, log2_n, judged, n)
         if room < 1:
             law = fit_law(C, log2_n, weight, room)
-    return {name: dict(value=float(law[name]) if verdict == "law" else None, lo=None, hi=None)
-            for name in NUMBERS} | dict(verdict=verdict, reason=reason, flags=flags, fit=law)
+    if verdict == "law":
+        low, high = 2 ** law_at(law, C[[0, -1]])
+        reason = (f"n* rises from {low:.3g} at C = {format_si(C[0])} to {high:.3g} at "
+                  f"C = {format_si(C[-1])}, and bends inside the data")
+    return {name: float(law[name]) if verdict == "law" else None for name in NUMBERS} | dict(
+        verdict=verdict, reason=reason, fitted=verdict, fit=law)
+
 
 # --------------------------------------------------------------------------------------------------
 # The law of a panel, and the verdict as text
@@ -160,23 +167,33 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
 def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
-    The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1). A point
-    is weighted by its `bend`, so that the fit loses the least reward. If the panel was tested
-    (core/stats.verdict_of), `verdict` is the test's verdict, else the fit's. fitted: the fit's
-    verdict in both cases. by_records: the fit through the running average over pooled
-    record-breaking points (Figure 15). at_fixed_B: the law of B_p*(M) = B / n*(M) (Figure 9).
+    The formula is the paper's, the fit is ours: it goes through n*(C) of the best fitted curve
+    (section 4.1), read between the n that were run. A point is weighted by its `bend`, so that the
+    fit loses the least reward. If the panel was tested (core/stats.verdict_of), `verdict` is the
+    test's verdict, else the fit's. by_records: the fit through the running average over pooled
+    record-breaking points, as in the paper (Figure 15). at_fixed_B: the law of B_p*(M) = B / n*(M)
+    (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
     law = law_of_points([], [])
     if star:
         law = law_of_points(star["C"], np.log2(star["between"]), star["n"], star["bend"], ROOM)
-    law |= dict(range=panel["range"], fitted=law["verdict"], by_records=(
-        law_of_points(records["C"], records["log2_n_mean"], records["n"])))
+    law["by_records"] = law_of_points(records["C"], records["log2_n_mean"], records["n"])
     if "B" in panel and law["fit"]:
         fit = law["fit"]
         law["at_fixed_B"] = fit | dict(L=-fit["L"], b=math.log2(panel["B"]) - fit["b"],
                                        plateau=panel["B"] / fit["plateau"])
-    return law | panel.get("verdict", {})
+    return law | panel.get("verdict", {}) | dict(testable=testable_budget(panel))
+
+
+def testable_budget(panel):
+    """Return the budget from which a rise can be tested, or None if a panel has only one n.
+
+    The test needs budgets that span a factor of 4 (core/stats.windows_of), from the first budget
+    that every n reached. 4.04, because the report rounds to three digits.
+    """
+    starts = {c["n"]: c["C"][0] for c in panel.get("curves", ()) if len(c["C"])}
+    return 4.04 * float(max(starts.values())) if len(starts) > 1 else None
 
 
 def points_text(gap, half):
@@ -198,13 +215,14 @@ def verdict_text(law, solved=""):
         text = f"{answers.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
         return text.replace(" C = ", " M = ") if "at_fixed_B" in law else text
     if law["p"] is None:
-        return f"cannot be tested: {law['reason']}"
+        enough = law["testable"] and f"; train every n to C = {format_si(law['testable'])} or more"
+        return f"cannot be tested: {law['reason']}{enough or ''}"
     at = f"at lr_base = {law['lr_base']:g}"
     windows = ["C = {} to {}".format(*map(format_si, window)) for window in law["windows"]]
     if law["verdict"] == "law":
         first, last = (f"n = {', '.join(map(str, law['sets'][i]))} at {windows[i]}"
                        for i in (0, -1))
-        plateau = law["plateau"]["value"]
+        plateau = law["plateau"]
         return (f"yes, the best n rises (p = {law['p']:.3f}, {at}). Best or tied with the best: "
                 f"{first}; {last}"
                 + (f". The fitted law levels off at n = {plateau:.0f}" if plateau else ""))
@@ -312,28 +330,56 @@ def cautions(row, warmup):
         yield row["edge"]["text"]
 
 
-def next_runs_text(row, hour):
-    """Return as text the runs that would make a row's answer surer, with their cost, or "" if no
-    runs would."""
-    parts, tied = [], row["tied"]
-    if row["edge"] and row["edge"]["add"]:
-        parts.append(f"n = {row['edge']['add']['n']}, because {row['edge']['text'].split(';')[0]}")
+def next_runs(row, front, hour):
+    """Return the runs that would make a row's answer surer: (text, {B_p: (ns, seeds)}).
+
+    The text gives their reasons and their cost.
+    """
+    parts, runs, edge, tied = [], {}, row["edge"], row["tied"]
+    used = [(r["B_p"], r["n"], r["seed"]) for r in front["runs_used"]]
+    if edge and edge["add"]:
+        B_p, n = edge["add"]["B_p"], edge["add"]["n"]
+        parts.append(f"n = {n}, because {edge['text'].split(';')[0]}")
+        runs[B_p] = [n], [seed for *cell, seed in used if cell == [B_p, row["n"]]]
     if len(tied) > 1 and row["reward"] is not None:
-        seeds, other = max(c["seeds"] for c in tied), max(tied, key=lambda c: c["gap"])
-        more = 2 if seeds == 1 else 100
-        if seeds > 1 and other["gap"] > other["half"] / 10:
-            more = max(1, math.ceil(seeds * (other["half"] / other["gap"]) ** 2) - seeds)
+        most, other = max(c["seeds"] for c in tied), max(tied, key=lambda c: c["gap"])
+        more = 2 if most == 1 else 100
+        if most > 1 and other["gap"] > other["half"] / 10:
+            more = max(1, math.ceil(most * (other["half"] / other["gap"]) ** 2) - most)
         if more > 20:
             parts.append("more seeds would not separate the tied n, which differ by at most "
                          f"{points_text(other['gap'], other['half'])}")
         else:
-            rollouts = more * sum(row["C"] / c["cost"] for c in tied)
-            hours = [c["hours"] and c["hours"] * row["C"] / c["cost"] * more for c in tied]
-            took = f", {sum(hours):.2g} {hour}" if None not in hours else ""
-            parts.append(f"{plural(more, 'more seed')} of n = "
-                         f"{', '.join(str(n) for n in sorted({c['n'] for c in tied}))} "
-                         f"({format_si(rollouts)} rollouts{took})")
-    return f"to be surer: {'; '.join(parts)}" if parts else ""
+            lrs, last = {r["lr"] for r in front["runs_used"]}, max(seed for *_, seed in used)
+            rollouts = [more * len(lrs) * row["C"] / c["cost"] for c in tied]
+            took = ""
+            if all(c["hours"] for c in tied):
+                hours = sum(c["hours"] * x for c, x in zip(tied, rollouts))
+                took = f", {hours:.2g} {hour}"
+            ns = ", ".join(map(str, sorted({c["n"] for c in tied})))
+            parts.append(f"{plural(more, 'more seed')} of n = {ns} ({format_si(sum(rollouts))} "
+                         f"rollouts{took})")
+            for c in tied:
+                ns, seeds = runs.get(c["B_p"], ([], []))
+                runs[c["B_p"]] = [*ns, c["n"]], [*seeds, *range(last + 1, last + 1 + more)]
+    return "; ".join(parts), runs
+
+
+def sweep_command(row, B_p, ns, seeds, front):
+    """Return the command that adds runs to the sweep, with the budget of a row.
+
+    It names every lr_base of the sweep, because the analysis leaves out runs with any other.
+    """
+    run = run_of(row, row, front) | dict(runs=front["runs"].split()[0])
+    words = shlex.split(command(run, ["runs"]))
+    script = ["bash", "run_sweep.sh", run["recipe"]]
+    if "bandit_toy.py" in words:
+        script = ["python", "bandit_toy.py", "sweep", f"--recipe={run['recipe']}"]
+    kept = [word for word in words if word.startswith("--") and not word.startswith(
+        ("--recipe=", "--lr_base=", "--B_p=", "--n="))]
+    grid = dict(lrs=[r["lr"] for r in front["runs_used"]], bps=[B_p], ns=ns, seeds=seeds)
+    return shlex.join(script + kept + [f"--{key}={' '.join(map(str, sorted(set(values))))}"
+                                       for key, values in grid.items()])
 
 
 def improvement_text(gains, k):
@@ -347,14 +393,19 @@ def improvement_text(gains, k):
     return f"{text}: no difference beyond the error"
 
 
-def command_for(cell, row, front):
-    """Return the command that runs a cell with the budget of a row."""
+def run_of(cell, row, front):
+    """Return the config of a run of a cell with the budget of a row."""
     C = row["M"] * row["B_p"] * row["n"]
     if cell is not row:
         C = updates_for(cell, row["C"]) * cell["B_p"] * cell["n"]
     elif front["unit"] == "rollouts" and row["last"] is None:
         C = round(row["C"])
-    run = front["config"] | dict(B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr_base"], C=int(C))
+    return front["config"] | dict(B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr_base"], C=int(C))
+
+
+def command_for(cell, row, front):
+    """Return the command of `run_of`."""
+    run = run_of(cell, row, front)
     default = parse([f"--recipe={run['recipe']}", f"--data={run['data']}"])["runs"]
     return command(run, [] if run["runs"] == default else ["runs"])
 
@@ -437,10 +488,10 @@ def draw_law(ax, panel, law, rows, unit):
         ax.figure.colorbar(shown, ax=ax, pad=0.01).set_label("reward", fontsize=9)
     elif "records" not in panel:
         ax.plot(panel["envelope"]["C"], panel["envelope"]["n"], "ko", ms=4, label="points")
-    if law["fit"] and law.get("fitted", law["verdict"]) == "law":
+    if law["fitted"] == "law":
         x = np.geomspace(*panel["range"], 200)
         ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, zorder=5,
-                label="the paper's law, fitted")
+                label="the law, fitted to n*")
         text, end = ("L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
                      "{plateau:.0f}").format(**law["fit"]), 2 ** law_at(law["fit"], x[-1])
         if end < 0.9 * law["fit"]["plateau"]:
@@ -542,7 +593,7 @@ def report_points(path, at=None, out="", cfg=None, known=False):
     problems of the points. If it does, the command is printed too.
     """
     C, n, about = read_points(path)
-    law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]])
+    law = law_of_points(C, np.log2(n))
     print(f"{path}: {about}\nDoes the best n rise with the budget? {verdict_text(law)}")
     if law["verdict"] == "law":
         print("log2 n* = {L:.2f} / (1 + exp(-{k:.2f} (log10 C - {log10_C0:.2f}))) + {b:.2f}; "
@@ -637,8 +688,13 @@ def row_lines(row, front, hour):
            f"{front['config']['recipe']}")
     yield from (f"  {line}" for line in advice_lines(row, front, hour))
     texts = [f"caution: {text}" for text in cautions(row, front["config"]["warmup"])][:2]
-    for text in filter(None, (*texts, next_runs_text(row, hour))):
+    for text in texts:
         yield from wrapped_lines(text)
+    text, runs = next_runs(row, front, hour)
+    if text:
+        yield from wrapped_lines(f"to be surer: {text}")
+    if not front["source"]:
+        yield from (f"  {sweep_command(row, B_p, *grid, front)}" for B_p, grid in runs.items())
 
 
 def main(argv):
@@ -692,8 +748,10 @@ if __name__ == "__main__":
         entry(main)
     else:  # without config.py: --points, --C and --out
         words = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
+        if "points" not in words:  # also --help
+            sys.exit(print(__doc__.strip()))
         try:
-            report_points(words.get("points", "(none)"), words.get("C"), words.get("out", ""))
+            report_points(words["points"], words.get("C"), words.get("out", ""))
         except BadInput as e:
             print(f"fit_sigmoid.py: {e}", file=sys.stderr)
             sys.exit(2)
