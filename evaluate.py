@@ -9,11 +9,11 @@
         --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
 Prints a table and writes `eval.json` to `out` (default: RUN/eval/PROBLEMS, or
-runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). If there are several models or
-problem files, separated by commas, each pair of a model and a file has its own folder. Then `out`
-(default: runs/eval/table) gets `table.json`: what each model gained or forgot on each set, compared
-with the first model. If a model is in a run's folder, the run's log gives the settings (lengths,
-temperature, validation problems). If there are several runs, the first run's log gives them.
+runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). --model and --val_set take several
+names, separated by commas. Each pair of a model and a problem file then has its own folder. `out`
+(default: runs/eval/table) gets `table.json`, with the change of each model on each set compared
+with the first model. If a model is in a run's folder, the run's log gives the settings: lengths,
+temperature, validation problems. If several models are, the first of them decides.
 Needs config.py, verifier.py and core/.
 """
 import subprocess
@@ -33,7 +33,10 @@ import verifier
 
 
 def find_run(path):
-    """Return the run's folder if `path` is a run's folder, model or checkpoint, else None."""
+    """Return the folder of the run that `path` belongs to, or None.
+
+    path: a run's folder, its model or one of its checkpoints.
+    """
     for folder in (Path(path), *list(Path(path).parents)[:2]):
         if (folder / "log.jsonl").exists():
             return folder
@@ -41,10 +44,10 @@ def find_run(path):
 
 
 def parse_like_run(argv):
-    """Return (the resolved dict, the models in --model=) of command-line words.
+    """Return (config, models) of command-line words.
 
-    If a model is in a run's folder, the settings of that run (the first, if there are several)
-    apply unless a word overrides them. If no word names problem files, the first model decides.
+    If a model is in a run's folder, the settings of the first such run apply, unless a word
+    overrides them. If neither a run nor a word names problem files, the first model decides which.
     """
     named = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     models = files(named[-1]) if named else []
@@ -78,10 +81,11 @@ def evaluate(name, problems, generator, cfg, out):
 
 
 def add_gains(records):
-    """Add `gain` and `gain_se` to each record: avg@k minus that of the first model on the same set.
+    """Add `gain` and its standard error `gain_se` to each record of `evaluate`.
 
-    Errors are paired by problem, because both models share how hard a problem is and the random
-    numbers of its rollouts.
+    gain: avg@k minus avg@k of the first model on the same set. The error is that of the differences
+    per problem, because both models share how hard a problem is and the random numbers of its
+    rollouts.
     """
     first = {}
     for r in records:
@@ -91,13 +95,13 @@ def add_gains(records):
 
 
 def label_of(model):
-    """Return a model's name for a table: its folder's name, or RUN/NAME if it is inside a run."""
+    """Return a model's name for the table: its folder's name, or RUN/NAME for a part of a run."""
     path, run = Path(model), find_run(model)
     return path.name if run in (None, path) else f"{run.name}/{path.name}"
 
 
 def has_copies(r):
-    """Return whether the set of a record of `evaluate` holds a problem several times."""
+    """Return whether the set of a record of `evaluate` has a problem several times."""
     return len(set(r["copies"])) < len(r["copies"])
 
 
@@ -108,7 +112,7 @@ def problem_count(r):
 
 
 def print_report(r, out):
-    """Print one record of `evaluate`; its files are in `out`."""
+    """Print a record of `evaluate`, whose file is in `out`."""
     print(f"{r['model']} on {r['set']}: {problem_count(r)}, {r['samples']} rollouts each "
           f"at temperature {r['config']['temperature']:g}")
     for metric, stat in r["stats"].items():
@@ -126,7 +130,7 @@ def print_report(r, out):
 
 
 def print_table(records, out):
-    """Print a table of several models or sets and write it to `out`/table.json."""
+    """Print a table of several records and write them to `out`/table.json."""
     metrics = list(records[0]["stats"])
     width = max(len(name) for name in ["model", *(label_of(r["model"]) for r in records)])
     heads = " ".join(f"{metric:>8s}" for metric in metrics)
@@ -143,7 +147,7 @@ def print_table(records, out):
 
 
 def evaluate_in_subprocess(cfg, folder, out):
-    """Evaluate one of several models in another process, to free the GPU memory at its end."""
+    """Evaluate a model in another process, because its end frees the GPU for the next model."""
     words = [f"--{key}={value}" for key, value in (cfg | dict(model=folder, out=out)).items()]
     code = subprocess.run([sys.executable, __file__, *words]).returncode
     if code:
@@ -179,7 +183,6 @@ def main(argv):
             records.append(evaluate(part, problems, generator, dict(cfg, model=str(folder)),
                                     outs[part]))
             print_report(records[-1], outs[part])
-    # the process of each model has printed its sets; this process prints the table
     if several:
         add_gains(records)
         print_table(records, Path(cfg["out"] or "runs/eval/table"))

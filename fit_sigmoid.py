@@ -12,9 +12,10 @@ rises with the budget, what to run with C/8 to 4 C, and the command. Writes `pre
 table by avg@k, best@k and worst@k), `law.json` and `law.png` (`law_VIEW.*` for joint and fixed_B)
 to `out`, or to `runs` if `out` is empty.
 
-The first section fits the paper's law to points n*(C). This file and core/plots.py are enough
-to fit a CSV. Points n*(C) are samples of a staircase, so they do not show how sure the law is. The
-verdict shows it: core/stats.verdict_of tests the runs, and frontier.json holds the result.
+The first section fits the paper's law to points n*(C). This file and core/plots.py are enough to
+fit a CSV, with --points, --C and --out. n*(C) is a step function, so its points do not show how
+sure the law is. If there are runs, core/stats.verdict_of tests them, and frontier.json has the
+verdict.
 """
 import contextlib
 import csv
@@ -40,9 +41,9 @@ from core.plots import (budget_axis, canvas, draw_n_star, format_si, legend, log
 # The law log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b, from points (C, n*)
 
 NUMBERS = ("L", "k", "log10_C0", "b", "plateau")
-K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints 50.00 once, so its bound is 50 too
-# octaves that the plateau may be above the largest n* of noisy curves. With one octave the fit
-# follows the noise of the last budgets (tests/bench/plateaus.py)
+K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints k = 50.00 once, probably its bound
+# The plateau of n* from noisy curves is at most this many octaves above the largest n*, because
+# with one octave the fit follows the noise of the last budgets (tests/bench/plateaus.py)
 ROOM = 0.25
 
 
@@ -197,14 +198,14 @@ def testable_budget(panel):
 
 
 def points_text(gap, half):
-    """Return a difference of rewards in points, with half of its 90% interval."""
+    """Return a difference of rewards and the half width of its 90% interval as text, in points."""
     return f"{100 * gap:.1f} +- {100 * half:.1f} points"
 
 
 def verdict_text(law, solved=""):
-    """Return the verdict as text that begins with yes, no, undecided or not known.
+    """Return as text whether the best n rises: "yes, ...", "no, ...", "undecided: ..." and so on.
 
-    solved: from frontier.solved_throughout.
+    law: from `law_of_panel` or `law_of_points`. solved: from frontier.solved_throughout.
     """
     if solved:
         when = "any" if solved == "nothing" else "every"
@@ -255,28 +256,29 @@ def verdict_text(law, solved=""):
 # What to run
 
 BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # as multiples of the sweep's largest budget
-# {f: points lost at the budget f C by the cell that is best at the largest budget C}: means over
-# simulated sweeps (tests/bench/prescriptions.py). The loss is relative to the best cell at f C
+# {f: points}: how much worse than the best cell the best cell of the largest budget C is at f C.
+# Means over simulated sweeps (tests/bench/prescriptions.py)
 KEPT = {2: 0.8, 4: 1.1}
 COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".split()
 
 
 def updates_for(cell, C):
-    """Return the updates M that a cell makes with a budget C, in the unit of the axis.
+    """Return the updates M that a cell makes with a budget C in the unit of frontier.json.
 
-    M = floor(C / (cost B_p n)). If the cell's runs ended before C, C is the budget at their end.
+    M = floor(C / (cost B_p n)). If the runs of the cell ended before C, C is the budget at their
+    end.
     """
     C = min(C, cell["last"] or math.inf)
     return int(C / cell["cost"] * (1 + 1e-9)) // (cell["B_p"] * cell["n"])
 
 
 def prescribe(rows, C, D=None):
-    """Return what to run with a budget C, from the rows of frontier.json, or None if C buys no
-    update.
+    """Return what to run with a budget C, or None if C is below one update.
 
-    Returns the row nearest to C with status, M, epochs (passes over D problems) and hours. The
-    status is observed if a run is alive at the row's budget. Otherwise it is extrapolated, and the
-    row is that of the largest smaller budget that has runs, without a reward.
+    rows: from frontier.json. If a run reached the budget of the row nearest to C, return this row
+    with status = observed. If not, return the last row before it that a run reached, with status =
+    extrapolated and without a reward. M, epochs (passes over the D problems) and hours are those of
+    C.
     """
     j = min(range(len(rows)), key=lambda i: abs(math.log(rows[i]["C"] / C)))
     inside = rows[0]["C"] * (1 - 1e-9) <= C <= rows[-1]["C"] * (1 + 1e-9)
@@ -295,7 +297,7 @@ def prescribe(rows, C, D=None):
 
 
 def table_lines(rows, front, hour):
-    """Yield a metric's table as lines of text."""
+    """Yield the lines of the table that the report prints. hour: the unit of its hours."""
     unit, several = front["unit"], len({r["B_p"] for row in rows for r in row["by_B_p"]}) > 1
     budget = "M updates" if unit == "updates" else f"C {unit}"
     yield (f"What to run with {budget}; reward = {front['label']} [90% interval]; "
@@ -315,7 +317,7 @@ def table_lines(rows, front, hour):
 
 
 def cautions(row, warmup):
-    """Yield what may be wrong with a row as text, the most important first."""
+    """Yield warnings about running a row's cell, as text, the most important first."""
     if stop := row["stop"]:
         yield (f"stopping earlier was better: B_p = {stop['B_p']}, n = {stop['n']} at M = "
                f"{updates_for(stop, stop['C'])} (C = {format_si(stop['C'])}) got "
@@ -383,7 +385,10 @@ def sweep_command(row, B_p, ns, seeds, front):
 
 
 def improvement_text(gains, k):
-    """Return as text whether training solved the same problems more reliably, or more problems."""
+    """Return as text whether training mostly solves more problems, or the same more reliably.
+
+    gains: from frontier.gains_of.
+    """
     text = (f"what improves since the base model: best@{k} {100 * gains['best']:+.1f} points, "
             f"worst@{k} {100 * gains['worst']:+.1f}")
     if gains["more"] > gains["half"]:
@@ -395,10 +400,8 @@ def improvement_text(gains, k):
 
 def run_of(cell, row, front):
     """Return the config of a run of a cell with the budget of a row."""
-    C = row["M"] * row["B_p"] * row["n"]
-    if cell is not row:
-        C = updates_for(cell, row["C"]) * cell["B_p"] * cell["n"]
-    elif front["unit"] == "rollouts" and row["last"] is None:
+    C = updates_for(cell, row["C"]) * cell["B_p"] * cell["n"]
+    if front["unit"] == "rollouts" and cell["last"] is None:
         C = round(row["C"])
     return front["config"] | dict(B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr_base"], C=int(C))
 
@@ -410,27 +413,27 @@ def command_for(cell, row, front):
     return command(run, [] if run["runs"] == default else ["runs"])
 
 
-def finished_runs(row, front):
-    """Return the names of the runs that have the cell of `row` and spent their whole budget."""
-    cell = row["B_p"], row["n"], row["lr_base"]
-    return [r["run"] for r in front["runs_used"]
-            if (r["B_p"], r["n"], r["lr"]) == cell and r["status"] == "budget"
-            and front["unit"] == "rollouts" and row["C"] <= r["C"] + row["B_p"] * row["n"]
-            and r["C"] <= row["C"]]
+def finished_run(row, front):
+    """Return where a run of a row's cell that spent the row's budget is, as text, or ""."""
+    cell = row["B_p"], row["n"], row["lr_base"], "budget"
+    for r in front["runs_used"] if front["unit"] == "rollouts" else ():
+        if ((r["B_p"], r["n"], r["lr"], r["status"]) == cell
+                and r["C"] <= row["C"] <= r["C"] + row["B_p"] * row["n"]):
+            folder = Path(front["runs"], r["run"])
+            has_model = (folder / "model").is_dir()
+            return f"its model is {folder / 'model'}" if has_model else f"its log is in {folder}"
+    return ""
 
 
 def advice_lines(row, front, hour):
-    """Yield what to do with the budget of a row, as lines of text."""
+    """Yield the command for a row's budget and cheaper alternatives, as lines of text."""
     several = len(row["by_B_p"]) > 1
     if front["source"]:
         yield f"(the runs are {front['source']}'s, so there is no command)"
     else:
         yield command_for(row, row, front)
-        for run in finished_runs(row, front)[:1]:
-            folder = Path(front["runs"], run)
-            kept = f"its model is {folder / 'model'}" if (folder / "model").is_dir() else (
-                f"its log is in {folder}")
-            yield f"the sweep has run this: {kept}"
+        if place := finished_run(row, front):
+            yield f"the sweep has run this: {place}"
     tied = row["tied"]
     if len(tied) > 1 and all(c["hours"] for c in tied) and row["reward"] is not None:
         cheap = min(tied, key=lambda c: c["hours"] / c["cost"])
@@ -479,7 +482,7 @@ def write_csv(path, tables):
 
 def draw_law(ax, panel, law, rows, unit):
     """Draw n*(C) of one panel: points coloured by reward, the law if the points determine it, the n
-    that are tied with the best, and the prescribed rows."""
+    tied with the best, and the prescribed rows."""
     if "near" in panel:
         draw_n_star(ax, panel, unit)
     if star := panel.get("n_star"):
@@ -516,7 +519,7 @@ def draw_law(ax, panel, law, rows, unit):
 
 
 def figure(panels, laws, rows, unit, title, path):
-    """Draw law.png with a panel for each B_p."""
+    """Draw law.png, with one panel of frontier.json per axis."""
     cols = min(len(panels), 2)
     lines = -(-len(panels) // cols)
     fig, axes = canvas(lines, cols, (10.7, 2.0 + 4.4 * lines))
@@ -536,32 +539,30 @@ def figure(panels, laws, rows, unit, title, path):
 # Points (C, n) from a CSV
 
 def read_points(path):
-    """Read a CSV with columns C and n: (C (E,), n (E,), a description from its lines with #).
+    """Read a CSV with columns C and n. Return (C (E,), n (E,), description), in order of C.
 
-    Raises BadInput, which names the file, and its columns or the line with the error.
+    The description is the text of the lines that begin with #. Raise BadInput if a line is invalid
+    or there are fewer than five budgets.
     """
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            lines = file.read().splitlines()
-        about = [line.strip("# ") for line in lines if line.startswith("#")]
-        reader = csv.DictReader(("" if line.startswith("#") else line for line in lines),
-                                skipinitialspace=True)
-        rows = [(reader.line_num, row) for row in reader]
-        header = reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
         raise BadInput(f"--points={path}: not a readable CSV file ({e})") from None
-    if rows and not {"C", "n"} <= set(header):
-        raise BadInput(f"--points={path}: its columns are {', '.join(map(str, header))}; expected "
-                       "C and n")
+    about = [line.strip("# ") for line in lines if line.startswith("#")]
+    reader = csv.DictReader(("" if line.startswith("#") else line for line in lines),
+                            skipinitialspace=True)
     points = []
-    for line, row in rows:
+    for row in reader:
+        if not {"C", "n"} <= set(row):
+            raise BadInput(f"--points={path}: its columns are {', '.join(map(str, row))}; expected "
+                           "C and n")
         try:
             C, n = float(row["C"]), float(row["n"])
         except (TypeError, ValueError):
             C = n = math.nan
         if not (0 < C < math.inf and 1 <= n < math.inf):
-            raise BadInput(f"--points={path}: line {line} has C={row['C']}, n={row['n']}; expected "
-                           "C above 0 and n of 1 or more")
+            raise BadInput(f"--points={path}: line {reader.line_num} has C={row['C']}, "
+                           f"n={row['n']}; expected C above 0 and n of 1 or more")
         points.append((C, n))
     C, n = np.array(sorted(points)).T if points else (np.zeros(0), np.zeros(0))
     if len(np.unique(C)) < 5:
@@ -571,11 +572,10 @@ def read_points(path):
 
 
 def n_from_points(law, C, n, at):
-    """Return the n for a budget `at` and a text that gives its source, from points C, n (E,) and
-    their law.
+    """Return (n, source): the n to use with a budget `at`, and where n comes from, as text.
 
-    The n is that of the law, rounded to a power of 2, and at most twice the largest n of the
-    points. If the verdict is not law, it is the n of the last point.
+    law: the law of the points C, n (E,). If its verdict is law, n is the law's n* as a power of 2,
+    and at most twice the largest n of the points. If not, n is the n of the last point.
     """
     if law["verdict"] != "law":
         return n[-1], f"the last point, at C = {format_si(C[-1])}"
@@ -586,11 +586,11 @@ def n_from_points(law, C, n, at):
 
 
 def report_points(path, at=None, out="", cfg=None, known=False):
-    """Print the law through the points of a CSV, and its n at `at`, at the largest C and at four
-    times the largest C. Write law.json and law.png.
+    """Print the law through the points of a CSV, and write law.json and law.png.
 
-    cfg: the config of a run, for B_p and M, or None. known: whether cfg names the model and the
-    problems of the points. If it does, the command is printed too.
+    Also print the n to use with the budget `at`, the largest C and four times the largest C. If
+    there is a cfg, print B_p and M of such a run. known: whether cfg names the model and the
+    problems of the points; if so, print the command of the run.
     """
     C, n, about = read_points(path)
     law = law_of_points(C, np.log2(n))
@@ -621,8 +621,7 @@ def report_points(path, at=None, out="", cfg=None, known=False):
     out = Path(out or Path(path).parent)
     out.mkdir(parents=True, exist_ok=True)
     panel = dict(envelope=dict(C=C, n=n), ns=[n.min(), n.max()], B_p=None, range=[C[0], C[-1]])
-    write_json(out / "law.json", dict(law=law | dict(panel="points"), prescriptions=rows,
-                                      panels=dict(points=law), unit="rollouts"))
+    write_json(out / "law.json", dict(law=law, unit="rollouts"))
     figure(dict(points=panel), dict(points=law), rows, "rollouts", f"n*(C) of {about}",
            out / "law.png")
     print(f"figure: {out}/law.png   numbers: {out}/law.json")
@@ -631,13 +630,12 @@ def report_points(path, at=None, out="", cfg=None, known=False):
 # --------------------------------------------------------------------------------------------------
 # The report
 
-def load_front(cfg, argv, view):
-    """Return frontier.json of a sweep. frontier.py makes it first if it is missing, older than a
-    log, or made with other keys."""
+def load_front(path, folders, cfg, argv):
+    """Return the content of `path`, the frontier.json of the sweep in `folders`.
+
+    If the file is missing, older than a log or made with other keys, run frontier.py first.
+    """
     import frontier
-    from core.runs import folders_of
-    folders = folders_of(cfg["runs"])
-    path = Path(cfg["out"] or folders[0]) / f"frontier{view and '_'}{view}.json"
     logs = [log for folder in folders for log in (*folder.glob("*/log.jsonl*"),
                                                   *folder.glob("sweep.json"))]
     front = json.loads(path.read_text()) if path.exists() else {}
@@ -646,14 +644,14 @@ def load_front(cfg, argv, view):
             front.get(key) != cfg[key] for key in frontier.ASKED) or any(
             log.stat().st_mtime > path.stat().st_mtime for log in logs):
         with contextlib.redirect_stdout(io.StringIO()):
-            frontier.main([w for w in argv if not w.startswith(("--view=", "--C="))]
-                          + [f"--view={view or 'fixed_Bp'}"])
+            frontier.main([word for word in argv if not word.startswith(("--view=", "--C="))]
+                          + [f"--view={cfg['view']}"])
         front = json.loads(path.read_text())
     return front
 
 
 def wrapped_lines(text):
-    """Yield a text as indented lines that fit a terminal of 120 columns."""
+    """Yield a text as indented lines of at most 118 columns."""
     yield from ("  " + line for line in wrap(text, 116).split("\n"))
 
 
@@ -681,7 +679,7 @@ def report_lines(front, laws, rows, row):
 
 
 def row_lines(row, front, hour):
-    """Yield what the report prints about the requested budget, as lines of text."""
+    """Yield the part of the report about the requested budget, as lines of text."""
     yield ""
     yield (f"C = {format_si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
            f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe "
@@ -703,12 +701,14 @@ def main(argv):
         known = bool(given & {"--model", "--data", "--config"}) and cfg["unit"] == "rollouts"
         at = cfg["C"] if "--C" in given else None
         return report_points(cfg["points"], at, cfg["out"], cfg, known)
-    view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
-    if view not in ("", "joint", "fixed_B"):
-        raise BadInput(f"--view={view} has no law; choose fixed_Bp, joint or fixed_B")
-    front = load_front(cfg, argv, view)
     from core.runs import folders_of
-    out, panels = Path(cfg["out"] or folders_of(cfg["runs"])[0]), front["panels"]
+    view = cfg["view"] = "fixed_Bp" if cfg["view"] == "all" else cfg["view"]
+    if view not in ("fixed_Bp", "joint", "fixed_B"):
+        raise BadInput(f"--view={view} has no law; choose fixed_Bp, joint or fixed_B")
+    folders, suffix = folders_of(cfg["runs"]), "" if view == "fixed_Bp" else f"_{view}"
+    out = Path(cfg["out"] or folders[0])
+    front = load_front(out / f"frontier{suffix}.json", folders, cfg, argv)
+    panels = front["panels"]
     laws = {name: law_of_panel(panel) for name, panel in panels.items()}
 
     # one table for each metric, or for each B if the view is fixed_B
@@ -718,7 +718,7 @@ def main(argv):
     asked = float(cfg["C"]) if "--C" in given else high
     budgets = sorted({asked, *(high * f for f in BUDGETS if high * f >= low * (1 - 1e-9))})
 
-    def is_shown(r):  # with --epochs no row has more epochs, unless its budget was asked for
+    def is_shown(r):  # --epochs hides the rows with more epochs, but not the budget of --C
         return r and (r["C"] == asked or not front["epochs"] or r["epochs"] <= front["epochs"])
     tables = {name: [*filter(is_shown, (prescribe(rows, C, front["D"]) for C in budgets))]
               for name, rows in front["rows"].items()}
@@ -727,17 +727,14 @@ def main(argv):
     if row is None:
         raise BadInput(f"--C={asked:g} {front['unit']} is below one update of the best cell; give "
                        "a larger C")
-    table_file = out / f"prescription{view and '_'}{view}.csv"
+    table_file = out / f"prescription{suffix}.csv"
     write_csv(table_file, tables)
-    name = out / (f"law_{view}" if view else "law")
     main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
-    write_json(f"{name}.json", dict(
+    write_json(out / f"law{suffix}.json", dict(
         law=laws[main_panel] | dict(panel=main_panel), panels=laws, unit=front["unit"],
-        label=front["label"], covers=front["covers"], prescriptions=[
-            {key: r[key] for key in "C status B_p n M epochs lr reward lo hi hours by".split()}
-            | dict(same=sorted({(c["B_p"], c["n"]) for c in r["tied"]})) for r in rows]))
+        label=front["label"]))
     figure(panels, laws, [] if view == "fixed_B" else rows, front["unit"],
-           f"Best n against compute, {front['label']}", f"{name}.png")
+           f"Best n against compute, {front['label']}", out / f"law{suffix}.png")
     print("\n".join(report_lines(front, laws, rows, row)))
     drawn = ", ".join(sorted(path.stem for path in out.glob("*.png")))
     print(f"\nfigures in {out}: {drawn} (.png)   all tables: {table_file}")

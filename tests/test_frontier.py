@@ -162,7 +162,7 @@ def test_the_best_n_between_the_n_that_were_run():
 
 
 def test_no_torch_and_no_matplotlib_on_import():
-    modules = "frontier, fit_sigmoid, tools.views, core.stats, core.runs"
+    modules = "frontier, fit_sigmoid, tools.views, core.stats, core.runs, core.sweep"
     code = (f"import {modules}, sys; print([m for m in ('torch', 'transformers', 'matplotlib', "
             "'pandas') if m in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
