@@ -49,12 +49,13 @@ TOY = dict(  # keys that only this script has: (default, meaning)
     features=(32, "numbers that describe a decision, rows of the common weights"),
     skill=(0.8, "cosine between the base model's weights and the right ones; 1 = it knows"),
     sharpness=(5.0, "size of the base model's logits; larger: pass rates nearer to 0 and 1"),
-    pool=(2048, "training problems there are, D of which are used"),
+    pool=(2048, "training problems in the world; a run trains on D of them"),
     world=(0, "seed of the world: what is right, the base model, all problems"))
 
 
 # --------------------------------------------------------------------------------------------------
-# One problem: a tabular softmax, theta (R, K) logits of R independent repetitions, right (K,) bool
+# One problem: a tabular softmax. theta (R, K): the logits of R independent repetitions. right (K,):
+# which responses are right
 
 def softmax(theta, axis=-1):
     e = np.exp(theta - theta.max(axis, keepdims=True))
@@ -76,7 +77,7 @@ def sampled_gradient(theta, right, n, rng):
     It is the mean of r grad log pi over the rollouts, without a baseline.
     """
     pi = softmax(np.asarray(theta, float))
-    won = rng.multinomial(n, pi) * right / n  # (R, K): share of the n draws, right responses only
+    won = rng.multinomial(n, pi) * right / n  # (R, K): shares of the n draws, 0 for wrong responses
     return won - pi * won.sum(-1, keepdims=True)
 
 
@@ -87,7 +88,7 @@ def first_logits(p, K, R=1):
 
 
 def ascend(theta, right, n, lr, at, rng):
-    """Return 1 - p after each number of updates in `at`, (len(at), R). An update has n rollouts."""
+    """Return 1 - p after t updates for each t in `at`, (len(at), R). An update has n rollouts."""
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
@@ -99,9 +100,9 @@ def ascend(theta, right, n, lr, at, rng):
 def fit_rate(tail, ns):
     """Fit suboptimality = A / (n t) + B / t (paper, appendix "Base case") at one t.
 
-    tail (N, R): t times the suboptimality, for each n of `ns` and each repetition. The fit
-    minimises the sum of squared relative errors. Return dict(A, B), each with (value, half width of
-    the value's 90% interval).
+    Returns dict(A, B), each a pair (value, half width of its 90% interval). tail (N, R): t times
+    the suboptimality, for each n of `ns` and each repetition. The fit minimises the sum of squared
+    relative errors.
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
     weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are weighted sums of the means
@@ -115,7 +116,7 @@ def mean_half(x):
 
 
 def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
-    """Simulate the base case: write the returned dict to out/one.json and draw out/one.png.
+    """Simulate the base case. Return its numbers, write them to out/one.json, draw out/one.png.
 
     Print the suboptimality after C rollouts for each n and each rule for the lr.
     """
@@ -133,7 +134,7 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
     for lr in (0.25, 1.0, 4.0):
         tails = [ascend(theta, right, n, lr, at, rng) for n in ns]
-        # fitted at each t: in theory A and B do not depend on t
+        # one fit for each t, because theory says that A and B do not depend on t
         fits = [fit_rate(t * np.stack(tail), ns) for t, tail in zip(at, zip(*tails))]
         found["rates"].append(dict(lr=lr, at=at, fits=fits, theory=(K - 1) / (K * lr)))
     for rule, power in {"lr the same": 0, "lr x sqrt(n)": 0.5, "lr x n": 1}.items():
@@ -148,7 +149,8 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
 
 
 def draw_one(found, path):
-    """Draw the base case: pass@n, mean and variance of an update, A and B, how to spend C."""
+    """Draw the numbers of `one_problem`: pass@n; mean and variance of an update; A and B; the
+    suboptimality after C rollouts."""
     fig, axes = plots.canvas(2, 2, (11, 8))
     (a, b), (c, d) = axes
     bars, sampled = dict(fmt="o-", ms=4, capsize=2), found["sampled"]
@@ -185,8 +187,8 @@ def draw_one(found, path):
 
 
 # --------------------------------------------------------------------------------------------------
-# Many problems: S seeds that train together, P problems, d decisions of K choices, F features;
-# probabilities are (K, S, P, d)
+# Many problems: S seeds that train together, P problems, d decisions of K choices, F features.
+# Probabilities are (K, S, P, d)
 
 def make_world(cfg):
     """Return the problems, validation first: dict(x, base, answer, hash).
@@ -224,7 +226,7 @@ def make_world(cfg):
 
 
 def advantages(rewards):
-    """Return (r - mean) / (std + 1e-6), std with ddof 1, as train_grpo.advantages. (..., n)."""
+    """Return the advantages of rewards (..., n), as train_grpo.advantages does for torch."""
     A = rewards - rewards.mean(-1, keepdims=True)
     return A / (A.std(-1, ddof=1, keepdims=True) + 1e-6)
 
@@ -235,18 +237,21 @@ def policy(z):
 
 
 def pass_rate(pi, answer):
-    """Return (S, P), the chance that all deciding decisions are right; answer (S, P, deciding)."""
+    """Return the probability (S, P) that all deciding decisions are right.
+
+    answer: (S, P, deciding).
+    """
     return np.take_along_axis(pi[..., :answer.shape[-1]], answer[None], 0)[0].prod(-1)
 
 
 def roll(pi, n, rngs):
-    """Draw n rollouts of each problem, with one generator per seed: choices (S, n, P, d), uint8."""
+    """Return the choices (S, n, P, d) of n rollouts per problem. rngs: a generator per seed."""
     K, S, P, d = pi.shape
     u = np.empty((S, n, P, d), np.float32)
     for s in range(S):
         rngs[s].random(out=u[s], dtype=np.float32)
     edge, choice, above = pi[0].copy(), np.zeros(u.shape, np.uint8), np.empty(u.shape, bool)
-    for k in range(1, K):  # the choice is the number of cumulated probabilities below u
+    for k in range(1, K):  # the choice is the number of cumulative probabilities below u
         choice += np.greater(u, edge[:, None], out=above)
         edge += pi[k]
     return choice
@@ -255,8 +260,8 @@ def roll(pi, n, rngs):
 def rewards_of(choice, answer):
     """Return rewards (S, n, P) of choices (S, n, P, d): 1 if all deciding ones are right, else 0.
 
-    They are float64, because AdamW would amplify the rounding error of advantages, whose sum should
-    be 0.
+    They are float64, because the advantages of a group must sum to 0, and AdamW would amplify
+    their rounding error.
     """
     return (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)
 
@@ -275,7 +280,7 @@ def group_gradient(pi, choice, A):
 
 
 class Run:
-    """S runs of one cell, one per seed, that train together."""
+    """S runs of one cell that train together, one for each seed."""
 
     def __init__(self, cfg, world, seeds):
         V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
@@ -283,11 +288,11 @@ class Run:
         self.world, self.rollouts, self.seeds = world, 0, np.arange(S)[:, None]
         self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
         self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
-        # D problems of the pool, chosen by the seed; a smaller D is part of a larger one
+        # the seed chooses D problems of the pool; the problems of a smaller D are among them
         drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
         self.problems = np.stack([np.sort(V + problems) for problems in drawn])  # (S, D)
         self.val, self.queue = np.tile(np.arange(V), (S, 1)), np.empty((S, 0), int)
-        # the shared W and the table `own`, each as (weight, AdamW's first and second moment)
+        # the shared W and the table `own`: the weights and AdamW's first and second moments
         shapes = dict(W=(S, F, K), own=(S, D, d, K))
         self.share = {name: np.float32(math.sqrt(x)) for name, x in
                       (("W", cfg["overlap"]), ("own", 1 - cfg["overlap"])) if x}
@@ -363,7 +368,8 @@ class Run:
 
 
 def train(cfg, world, seeds):
-    """Train one cell for several seeds and write their logs. A log depends on cfg and its seed."""
+    """Train one cell for several seeds and write a log for each. The log of a seed does not depend
+    on the other seeds."""
     d, run, k, samples = derive(cfg), Run(cfg, world, seeds), cfg["k"], cfg["samples"]
     passes = config.updates_at(cfg["pass_at"], cfg) | {0, d["M"]}
     values = {metric: np.array(at_k(metric, samples))
@@ -413,7 +419,7 @@ def folder_of(cfg):
 
 
 def train_all(cells):
-    """Train the unfinished ones of `cells` (resolved dicts), the seeds of a cell together."""
+    """Train the runs of `cells` (resolved dicts) that are not finished, those of a cell together."""
     world, groups = make_world(cells[0]), {}
     todo = [c for c in cells if not finished(c, folder_of(c))]
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
@@ -428,7 +434,7 @@ def in_parallel(function, *columns):
     """Return list(map(function, *columns)), with one process per core and a progress bar."""
     from tqdm import tqdm
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # blocked until the workers have started, so that the workers never get these signals
+    # block signals until the workers have started, because the workers inherit the block
     stops = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
@@ -436,20 +442,20 @@ def in_parallel(function, *columns):
             futures = [pool.submit(function, *row) for row in zip(*columns)]
             signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
             return [future.result() for future in tqdm(futures)]
-        except BaseException:  # do not wait for running work
+        except BaseException:  # end now, because leaving `with` waits for the running calls
             for child in multiprocessing.active_children():
                 child.kill()
             raise
 
 
 def check_world(cfg):
-    """Raise BadInput if a value is out of range or asks for something the toy does not have."""
+    """Raise BadInput if a value is out of range, or asks for what the toy does not have."""
     limits = dict(responses=(2, 256), deciding=(1, 1000), features=(1, 1000), overlap=(0, 1),
                   skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
                   B_p=(1, cfg["D"] or cfg["pool"], "training problems"))
     for key, (least, most, *what) in limits.items():
         if not least <= cfg[key] <= most:
-            raise BadInput(f"--{key}={cfg[key]}: " + " ".join([f"from {least} to {most}", *what]))
+            raise BadInput(f"--{key}={cfg[key]}: " + " ".join([f"expected {least} to {most}", *what]))
     for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
                            temperature=1.0, kl_coef=0.0, entropy_coef=0.0, out="").items():
         if cfg[key] != value:
@@ -461,8 +467,8 @@ def main(argv):
     if verb not in ("both", "one", "run", "sweep"):
         raise BadInput(f"{verb}: no such verb; expected one, run or sweep, or no verb for both")
     if not Path("data/bandit/defaults.json").exists():
-        raise BadInput("data/bandit/defaults.json: not found; run this in the folder that has "
-                       "data/")
+        raise BadInput("data/bandit/defaults.json: not found; start bandit_toy.py in the folder of "
+                       "the repository")
     cfg = parse(["--data=data/bandit", *[word for word in argv if word != verb]], __doc__, TOY)
     cells, runs = [cfg] if verb == "run" else sweep.cells(cfg), Path(cfg["runs"])
     for c in cells:

@@ -491,7 +491,7 @@ def draw_law(ax, panel, law, rows, unit):
         ax.figure.colorbar(shown, ax=ax, pad=0.01).set_label("reward", fontsize=9)
     elif "records" not in panel:
         ax.plot(panel["envelope"]["C"], panel["envelope"]["n"], "ko", ms=4, label="points")
-    if law["fitted"] == "law":
+    if law["fit"] and law["fitted"] == "law":
         x = np.geomspace(*panel["range"], 200)
         ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, zorder=5,
                 label="the law, fitted to n*")

@@ -36,7 +36,7 @@ def read_sets(paths, first=""):
 
 
 def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=None):
-    """Draw cfg["samples"] rollouts of each problem, grade them, and return (correct, total, faults).
+    """Draw cfg["samples"] rollouts of each problem and grade them: (correct, total, faults).
 
     correct: the number of solved rollouts of each problem, a list. total: the sum of all rewards.
     faults: the verifier's faults, as in verifier.grade. key: the name of the evaluation, such as
@@ -85,7 +85,7 @@ def summary(correct, samples, k, same=None):
 
 
 def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
-    """Return the record of an evaluation for the log. correct, total, faults: from `count_solved`."""
+    """Return the log's record of an evaluation. correct, total, faults: from `count_solved`."""
     stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
     same = copies(problems)
     repeated = dict(copies=same) if len(set(same)) < len(same) else {}

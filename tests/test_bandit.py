@@ -121,7 +121,7 @@ def test_rollouts_follow_the_policy():
 @pytest.mark.parametrize("words", ["--overlap=0", "--overlap=0.3 --grad_clip=0.01 --warmup=3",
                                    "--weight_decay=5 --warmup=0"])
 def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
-    """Eight updates with the loss of train_grpo.py, the token mean of -A logp."""
+    """Eight updates have the weights and the step fields of torch with the same rollouts."""
     import torch
     cfg = dict(resolve(words), lr_base=0.5)
     d, world, drawn = config.derive(cfg), b.make_world(cfg), []
@@ -145,7 +145,7 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
         answer = torch.tensor(world["answer"][problems])
         r = (choice[..., :cfg["deciding"]] == answer).all(-1).double().T  # (B_p, n)
         A = train_grpo.advantages(r)
-        # (n, B_p, d)
+        # log-probs of the choices, (n, B_p, d)
         taken = logp[None].expand(cfg["n"], *logp.shape).gather(-1, choice[..., None])[..., 0]
         loss = -(A.T[..., None] * taken).mean()
         opt.zero_grad()
@@ -162,11 +162,11 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
             theirs = theirs.detach().numpy()
             mine = run.weights[name][0].reshape(theirs.shape)
             assert np.abs(mine - theirs).max() < 2e-3 * max(0.01, np.abs(theirs).max())
-    assert np.abs(used[0].detach().numpy()).max() > 0.05  # they moved
+    assert np.abs(used[0].detach().numpy()).max() > 0.05  # the updates moved the weights
 
 
 def copy_queue(run, B_p):
-    """Return the problems of the next batch without removing them from the queue."""
+    """Return the next batch of `run`, (B_p,), and leave it in the queue."""
     return copy.deepcopy(run).batch(B_p)[0]
 
 
@@ -191,8 +191,8 @@ def read(folder, seed):
 
 
 def test_a_log_depends_only_on_its_config(tmp_path, capsys):
-    """Seeds trained together write what each writes on its own. A larger C starts with the records
-    of the smaller one. Finished runs are not repeated.
+    """A seed writes the same log alone and together with others. A log with a larger C starts with
+    the records of a smaller C. Finished runs are not repeated.
     """
     def bandit(verb, name, *more):
         b.main([verb, *SMALL.split(), "--ns=4", "--bps=4", "--overlap=0.5", "--pass_at=0 256",
@@ -201,10 +201,10 @@ def test_a_log_depends_only_on_its_config(tmp_path, capsys):
     bandit("run", "b", "--seed=1")
     bandit("run", "c", "--seed=1", "--C=640")
     together, alone, longer = (read(tmp_path / name, 1) for name in "abc")
-    for records in (together, alone, longer):  # headers differ in budget and folder
+    for records in (together, alone, longer):  # the headers differ in budget and folder
         header = records.pop(0)
         assert header["config"]["seed"] == 1 and header["derived"]["B"] == 16
-    # all but the last pass rates and the end record
+    # the smaller C ends with pass rates and an end record that the larger C does not have
     assert together == alone and longer[:len(alone) - 2] == alone[:-2]
     assert read(tmp_path / "a", 0)[1:] != together
     assert [r["type"] for r in alone if r["type"] != "step"] == ["eval", "train_pass", "eval",
@@ -218,7 +218,7 @@ def test_a_log_depends_only_on_its_config(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory, script):
-    """Return the folder of a sweep started from the command line."""
+    """Return the folder of a sweep of the toy, n = 2, 16 and 128."""
     runs = tmp_path_factory.mktemp("bandit")
     done = script("bandit_toy.py", "sweep", "--ns=2 16 128", "--C=65536", "--eval_every=4096",
                   "--seeds=0 1", "--pass_at=0 65536", f"--runs={runs}")
@@ -227,7 +227,7 @@ def swept(tmp_path_factory, script):
 
 
 def test_the_analysis_runs_on_it_unchanged(swept, script, capsys):
-    """The prescribed command is that of a run of the sweep."""
+    """The report prescribes the command of a run that the sweep has."""
     for name, *words in (("frontier.py", "--view=all"), ("fit_sigmoid.py",)):
         done = script(name, *words, f"--runs={swept}")
         assert done.code == 0, done.stderr
@@ -240,8 +240,8 @@ def test_the_analysis_runs_on_it_unchanged(swept, script, capsys):
 
 
 def test_counts_are_binomial_about_the_exact_pass_rates(swept):
-    """Train again next to the log: for problems with p in [0.1, 0.9] the mean squared z-score is 1
-    within 4 standard errors.
+    """Repeat a run to get its exact pass rates p. Over the counts of problems with p in [0.1, 0.9],
+    the mean squared z-score is 1 within 4 standard errors.
     """
     records = read_log(next(swept.glob("*n16_seed0*/log.jsonl")))
     cfg, z = records[0]["config"], []
@@ -270,7 +270,7 @@ def test_a_run_that_diverges_is_marked_and_the_others_continue(tmp_path):
 
 @pytest.mark.parametrize("how,code,later", [(signal.SIGINT, 130, 0.5), (signal.SIGTERM, 143, 0)])
 def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later, tmp_path):
-    """Stopped while its processes compute, and while they start."""
+    """The signal comes while the processes compute (SIGINT) or while they start (SIGTERM)."""
     started = subprocess.Popen([sys.executable, "bandit_toy.py", "sweep", "--ns=2 4", "--C=1e7",
                                 "--bps=16", f"--runs={tmp_path}"], cwd=ROOT,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -288,13 +288,13 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later
 
 @pytest.mark.parametrize("words,says", [
     ("nothing", "nothing: no such verb"),
-    ("run --D=5000", "--D=5000: from 0 to 2048 problems of the pool"),
-    ("run --B_p=200", "--B_p=200: from 1 to 100 training problems"),
+    ("run --D=5000", "--D=5000: expected 0 to 2048 problems of the pool"),
+    ("run --B_p=200", "--B_p=200: expected 1 to 100 training problems"),
     ("run --algo=ppo --C=1e4", "--algo=ppo: the toy has only algo=grpo"),
     ("run --overlap=2", "--overlap=2"),
-    ("run --responses=1", "--responses=1"), ("run --pool=0", "--pool=0: from 1 to"),
+    ("run --responses=1", "--responses=1"), ("run --pool=0", "--pool=0: expected 1 to"),
     ("run --skill=1.5", "--skill=1.5"), ("run --overlp=1", "the nearest is overlap"),
-    ("run --responses=300", "from 2 to 256"), ("run --out=here", "--out=here: the toy has"),
+    ("run --responses=300", "expected 2 to 256"), ("run --out=here", "--out=here: the toy has"),
     ("sweep --C=10 --ns=2", "below one update"),
     ("run --recipe=hard --deciding=1 --sharpness=0 --C=1e4", "too few problems"),
     ("run --recipe=easy", "--kl_coef=0.001: the toy has only kl_coef=none")])
@@ -306,7 +306,7 @@ def test_bad_input_is_one_line(words, says, tmp_path):
 
 
 def test_keys_of_the_toy(capsys):
-    """Only the toy has them. They are part of a run's name, its identity and its command."""
+    """Only the toy has its keys. They are part of a run's name, identity and command."""
     for main, listed in ((b.main, True), (config.main, False)):
         with pytest.raises(SystemExit):
             main(["--help"])
@@ -316,7 +316,7 @@ def test_keys_of_the_toy(capsys):
     with pytest.raises(config.BadInput, match="--overlap=0.5: no such key, the nearest is"):
         train_grpo.main(["--overlap=0.5", "--C=1e5"])
     cfg = resolve("--overlap=0.5 --kl_coef=0.01")
-    # the name is from when config.py's dict had the toy's keys
+    # the name of this run must not change: config.py's dict once had the toy's keys
     assert config.derive(cfg, b.TOY)["run"] == "Bp4_n4_seed0_d151f4ce"
     assert b.TOY.keys() < config.experiment(cfg).keys()
     for key, value in dict(overlap=0.2, skill=0.5, pool=3000, n_val=12).items():
@@ -325,7 +325,7 @@ def test_keys_of_the_toy(capsys):
             config.check_same("run", cfg, dict(cfg, **{key: value}))
     line = config.command(cfg)
     assert line.startswith("python bandit_toy.py run ") and "--overlap=0.5" in line
-    # old logs of other runs have these keys too
+    # old logs of train_grpo.py have the toy's keys too, and their run names do not depend on them
     other = config.parse([])
     assert config.run_name(dict(other, overlap=0.5)) == config.run_name(other)
 
@@ -333,8 +333,8 @@ def test_keys_of_the_toy(capsys):
 # ---- the study
 
 def test_late_gain_and_near_on_planted_rewards(study):
-    """8 seeds with shared noise. n = 4 is best by 2 points early, n = 16 by 3 points late, each at
-    another lr; n = 2 never is.
+    """The planted n = 4 is best early, by 2 points, and n = 16 late, by 3 points, at another lr. n
+    = 2 is never best. Eight seeds share most of their noise.
     """
     rng = np.random.default_rng(0)
     # (L, N, E)
@@ -348,8 +348,8 @@ def test_late_gain_and_near_on_planted_rewards(study):
 
 
 def test_late_gain_and_near_if_all_n_are_equal(study):
-    """With 90% intervals, `late_gain` covers 0 in 85 to 93% of 1,500 draws, and `near` drops one of
-    two n in 7 to 13% of 1,000.
+    """Of 1,500 intervals of `late_gain`, 85 to 93% cover 0. In 7 to 13% of 1,000 draws `near` drops
+    one of two n.
     """
     rng = np.random.default_rng(0)
     gains = np.array([study.late_gain(rng.standard_normal((3, 5, 8, 2)))[:2] for _ in range(1500)])
@@ -383,8 +383,8 @@ def test_the_study_continues_and_refuses_another_world(study, tmp_path, monkeypa
 
 
 def test_noise_levels_are_the_two_parts_of_the_variance(study):
-    """The variance over problems of the mean gradient of n rollouts is between + within / n; here
-    it is measured at n = 1 and 64.
+    """The variance over problems of a mean gradient of n rollouts is between + within / n. n = 1
+    and 64 give both parts, and n_c is within / between.
     """
     cfg = resolve("--D=0 --pool=300 --sharpness=1")
     world = b.make_world(cfg)

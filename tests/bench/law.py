@@ -4,9 +4,9 @@
 
 In six worlds n* does not rise, and a law is false: one n is best (at the edge or in the middle of
 the grid), two n are tied, all n are equal, or all n are equal only at large C. In two worlds n*
-rises as the paper's law, and twice as steeply. The noise `kept` is that of the committed logs, most
-of which the runs of a seed share. The noise `stated` is the prior of core/stats.py, and runs share
-none of it. set: how often the n tied at C include the best n.
+rises as the paper's law, and twice as steeply. The noise `kept` is that of the committed logs.
+Runs of one seed share most of this noise. The noise `stated` is larger, and runs share none of it.
+set: how often the n tied at C include the best n.
 """
 import math
 import sys

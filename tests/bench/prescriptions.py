@@ -6,14 +6,14 @@
 In a planted sweep n*(C) follows the paper's law, or one n is always best, or all n are equal, or
 the curves fall again. Sweeps have 1 or 3 seeds, 1 or 3 B_p and 50 or 300 problems. Some runs end
 early or diverge. The standard deviation of runs is 0.015 (low 0.006, high 0.03), that of
-checkpoints 0.009 (low 0.004). For the cell that is prescribed at C, C/2 and C/4, the script prints
-- the regret, which is the true reward of the best cell minus that of the prescribed one, next to
-  the regret of two other choices: the highest mean of the last three evaluations, and the paper's
-  highest sigmoid
+checkpoints 0.009 (low 0.004). The regret of a cell is the true reward of the best cell minus the
+true reward of this cell. The script prints for the prescriptions at C, C/2 and C/4
+- the regret of the prescribed cell, of the cell with the highest mean of its last three
+  evaluations, and of the cell with the paper's highest sigmoid
 - the printed reward minus the true reward
-- how often the interval has the true mean, and the reward of a new run, in it
+- how often the interval contains the true mean, and how often the reward of a new run
 - how often the best cell is among the tied cells
-and for 2 C and 4 C, the regret of the cell of C and of the n of the paper's law.
+For 2 C and 4 C the script prints the regret of the cell of C, and of the n of the paper's law.
 """
 import math
 import sys
