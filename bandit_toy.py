@@ -21,7 +21,6 @@ in data/bandit/defaults.json, the experiments in results/bandit/study.py, their 
 docs/toy.md.
 """
 import concurrent.futures
-import hashlib
 import json
 import math
 import multiprocessing
@@ -191,7 +190,7 @@ def draw_one(found, path):
 # Probabilities are (K, S, P, d)
 
 def make_world(cfg):
-    """Return the problems, validation first: dict(x, base, answer, hash).
+    """Return the problems, validation first: dict(x, base, answer).
 
     x (P, d, F) features of length 1, base (P, d, K) logits, answer (P, deciding). The right answer
     has the largest logit of a random linear teacher. The cosine between the weights of the base
@@ -218,11 +217,7 @@ def make_world(cfg):
     x = np.concatenate(kept)[:P]
     answer = (x @ teacher).argmax(-1)
     x = np.concatenate([x, unit(rng.standard_normal((P, cfg["idle"], F), np.float32))], 1)
-    base = x @ W0
-    # rounded, so that the hash is the same on every processor
-    seen = np.round(base[:cfg["n_val"]], 2) + 0.0
-    digest = hashlib.sha256(seen.tobytes() + answer[:cfg["n_val"]].tobytes()).hexdigest()
-    return dict(x=x, base=base, answer=answer, hash=digest[:16])
+    return dict(x=x, base=x @ W0, answer=answer)
 
 
 def advantages(rewards):
@@ -377,8 +372,8 @@ def train(cfg, world, seeds):
     versions = dict(python=sys.version.split()[0], numpy=np.__version__)
     of_seeds = [dict(cfg, seed=seed) for seed in seeds]
     logs = [[dict(type="header", schema=1, config=own, derived=derive(own, TOY),
-                  val_set_hash=world["hash"], versions=versions, commit=machine.commit(),
-                  device="cpu", time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in of_seeds]
+                  versions=versions, commit=machine.commit(), device="cpu",
+                  time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in of_seeds]
     every = cfg["eval_every"] or math.inf  # 0: only at the start and at the end
     for m in range(d["M"] + 1):
         fields = run.update(cfg, d) if m else {}
@@ -399,7 +394,7 @@ def train(cfg, world, seeds):
                 correct = np.random.default_rng([seed, 4, m]).binomial(samples, val[s])
                 log.append(dict(type="eval", **spent, set="val", k=k, samples=samples,
                                 **{metric: v[correct].mean() for metric, v in values.items()},
-                                exact=val[s].mean(), set_hash=world["hash"], correct=correct))
+                                exact=val[s].mean(), correct=correct))
             if pool is not None:
                 correct = np.random.default_rng([seed, 5, m]).binomial(cfg["s"], pool[s])
                 log.append(dict(type="train_pass", **at, fresh=True, ids=run.problems[s],
@@ -419,7 +414,7 @@ def folder_of(cfg):
 
 
 def train_all(cells):
-    """Train the runs of `cells` (resolved dicts) that are not finished, those of a cell together."""
+    """Train the unfinished runs of `cells` (resolved dicts), the seeds of a cell together."""
     world, groups = make_world(cells[0]), {}
     todo = [c for c in cells if not finished(c, folder_of(c))]
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
@@ -449,13 +444,14 @@ def in_parallel(function, *columns):
 
 
 def check_world(cfg):
-    """Raise BadInput if a value is out of range, or asks for what the toy does not have."""
+    """Raise BadInput if a value is out of range, or if the toy lacks what it asks for."""
     limits = dict(responses=(2, 256), deciding=(1, 1000), features=(1, 1000), overlap=(0, 1),
                   skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
                   B_p=(1, cfg["D"] or cfg["pool"], "training problems"))
     for key, (least, most, *what) in limits.items():
         if not least <= cfg[key] <= most:
-            raise BadInput(f"--{key}={cfg[key]}: " + " ".join([f"expected {least} to {most}", *what]))
+            raise BadInput(f"--{key}={cfg[key]}: " + " ".join([
+                f"expected {least} to {most}", *what]))
     for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
                            temperature=1.0, kl_coef=0.0, entropy_coef=0.0, out="").items():
         if cfg[key] != value:
