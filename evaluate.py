@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 from config import (BadInput, choose, entry, files, identity, parse,
-                    read_json)  # first: from here on, Ctrl-C prints one line
+                    read_json)  # first, so that Ctrl-C during the other imports prints one line
 import numpy as np
 
 from core import engine
@@ -106,7 +106,7 @@ def has_copies(r):
 
 
 def problem_count(r):
-    """Return the number of problems in the set of a record of `evaluate`, as text."""
+    """Return as text how many problems the set of a record of `evaluate` has."""
     distinct = f" ({len(set(r['copies']))} of them distinct)" if has_copies(r) else ""
     return f"{len(r['ids'])} problems{distinct}"
 
@@ -169,7 +169,7 @@ def main(argv):
         run, last = find_run(model), Path(folder).name
         if cfg["out"]:
             home = Path(cfg["out"]) / (label.replace("/", "_") if len(models) > 1 else "")
-        elif run:  # a checkpoint gets a subfolder of the run's eval/
+        elif run:
             home = run / "eval" / ("" if last == "model" else last)
         else:
             home = Path("runs/eval") / last

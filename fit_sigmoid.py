@@ -26,9 +26,9 @@ import shlex
 import sys
 from pathlib import Path
 
-try:
-    from config import BadInput, command, derive, entry, parse  # first: Ctrl-C prints one line
-except ModuleNotFoundError:  # this file was copied without the rest
+try:  # first, so that Ctrl-C during the other imports prints one line
+    from config import BadInput, command, derive, entry, parse
+except ModuleNotFoundError:  # this file and core/plots.py were copied without the rest
     parse, BadInput = None, ValueError
 import numpy as np
 from scipy.optimize import least_squares
@@ -117,7 +117,8 @@ def law_verdict(C, log2_n, law, n=None):
     levels = len(np.unique(np.round(n, 6)))
     if levels == 1:
         return "flat", f"n = {n[0]:.0f} at every budget"
-    first, last = law_at(law | dict(L=1.0, b=0.0), np.array([C[0], C[-1]]))  # 0 to 1 of the rise
+    # share of the rise at the first and at the last budget, from 0 to 1
+    first, last = law_at(law | dict(L=1.0, b=0.0), np.array([C[0], C[-1]]))
     start, end = (f"{2 ** log2_n[i]:.3g} at C = {C[i]:,.0f}" for i in (0, -1))
     reason = ""
     if law["L"] * (last - first) < 0.5:
@@ -211,7 +212,7 @@ def verdict_text(law, solved=""):
         when = "any" if solved == "nothing" else "every"
         return (f"not known: {solved} was solved in {when} evaluation of these runs, so no n is "
                 "better than another")
-    if "p" not in law:  # the runs were not tested: a CSV, or a panel with several B_p
+    if "p" not in law:  # points of a CSV and panels with several B_p are not tested
         answers = dict(law="yes, by the fit", flat="no, by the fit")
         text = f"{answers.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
         return text.replace(" C = ", " M = ") if "at_fixed_B" in law else text
@@ -256,8 +257,8 @@ def verdict_text(law, solved=""):
 # What to run
 
 BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # as multiples of the sweep's largest budget
-# {f: points}: how much worse than the best cell the best cell of the largest budget C is at f C.
-# Means over simulated sweeps (tests/bench/prescriptions.py)
+# {f: points}. At the budget f C, the best cell of the largest budget C is this many points below
+# the best cell of f C, on average over simulated sweeps (tests/bench/prescriptions.py)
 KEPT = {2: 0.8, 4: 1.1}
 COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".split()
 
@@ -374,14 +375,13 @@ def sweep_command(row, B_p, ns, seeds, front):
     """
     run = run_of(row, row, front) | dict(runs=front["runs"].split()[0])
     words = shlex.split(command(run, ["runs"]))
-    script = ["bash", "run_sweep.sh", run["recipe"]]
-    if "bandit_toy.py" in words:
-        script = ["python", "bandit_toy.py", "sweep", f"--recipe={run['recipe']}"]
-    kept = [word for word in words if word.startswith("--") and not word.startswith(
-        ("--recipe=", "--lr_base=", "--B_p=", "--n="))]
+    toy = "bandit_toy.py" in words
+    script = "python bandit_toy.py sweep" if toy else f"bash run_sweep.sh {run['recipe']}"
+    dropped = ("--lr_base=", "--B_p=", "--n=", *["--recipe="] * (not toy))
+    kept = [word for word in words if word.startswith("--") and not word.startswith(dropped)]
     grid = dict(lrs=[r["lr"] for r in front["runs_used"]], bps=[B_p], ns=ns, seeds=seeds)
-    return shlex.join(script + kept + [f"--{key}={' '.join(map(str, sorted(set(values))))}"
-                                       for key, values in grid.items()])
+    grid = [f"--{key}={' '.join(map(str, sorted(set(values))))}" for key, values in grid.items()]
+    return f"{script} {shlex.join(kept + grid)}"
 
 
 def improvement_text(gains, k):
@@ -711,7 +711,7 @@ def main(argv):
     panels = front["panels"]
     laws = {name: law_of_panel(panel) for name, panel in panels.items()}
 
-    # one table for each metric, or for each B if the view is fixed_B
+    # front["rows"] has a table for each metric, or for each B if the view is fixed_B
     shown = max(front["rows"], key=lambda B: int(B[2:])) if view == "fixed_B" else front["metric"]
     low = min(r["C"] for rows in front["rows"].values() for r in rows)
     high = max(r["C"] for r in front["rows"][shown])
@@ -743,9 +743,9 @@ def main(argv):
 if __name__ == "__main__":
     if parse:
         entry(main)
-    else:  # without config.py: --points, --C and --out
+    else:  # without config.py there are only --points, --C and --out
         words = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
-        if "points" not in words:  # also --help
+        if "points" not in words:  # --help is such a call
             sys.exit(print(__doc__.strip()))
         try:
             report_points(words["points"], words.get("C"), words.get("out", ""))

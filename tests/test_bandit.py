@@ -38,7 +38,7 @@ def at_root(monkeypatch):
 @pytest.fixture(scope="module")
 def study():
     spec = importlib.util.spec_from_file_location("study", ROOT / "results/bandit/study.py")
-    # other processes import its functions by the module's name
+    # worker processes import the functions by the name of the module
     module = sys.modules["study"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -179,7 +179,7 @@ def test_the_world_follows_its_keys():
     cfg = resolve("--skill=1 --sharpness=200")
     assert b.Run(cfg, b.make_world(cfg), [0]).validation().mean() > 0.9
     small, large = (b.Run(dict(cfg, D=D), b.make_world(cfg), [5]).problems[0] for D in (7, 19))
-    # the subsets are nested and disjoint from the validation problems
+    # the problems of a smaller D are among those of a larger D, and none is a validation problem
     assert set(small) <= set(large) and min(large) >= cfg["n_val"]
 
 
@@ -282,7 +282,7 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later
     else:
         started.send_signal(how)
     assert started.wait(PATIENCE) == code
-    started.stderr.read()  # returns once no process holds the pipe
+    started.stderr.read()  # ends when the last process that has the pipe ends
     assert not [p for p in tmp_path.glob("*/*") if p.is_file()]
 
 
@@ -344,7 +344,7 @@ def test_late_gain_and_near_on_planted_rewards(study):
     gain, half, ends = study.late_gain(R)
     assert ends == [1, 2] and abs(gain - 0.03) < 0.003 and half < 0.003
     assert study.near(R, 0) == [1] and study.near(R, 1) == [2]
-    assert study.late_gain(R[..., ::-1])[2] == [2, 1]  # a fall
+    assert study.late_gain(R[..., ::-1])[2] == [2, 1]  # with budgets reversed, n* falls
 
 
 def test_late_gain_and_near_if_all_n_are_equal(study):

@@ -86,8 +86,8 @@ class StandIn:
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Return opened(alone, lengths, **config), which makes a VLLMEngine with the stand-in and the
-    settings of a GPU. alone: whether no trainer shares the GPU.
+    """Return opened(alone, lengths, **config), which returns a VLLMEngine that uses StandIn and the
+    settings of a GPU. alone: False if a trainer uses the same GPU.
     """
     import vllm.platforms
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import fit_sigmoid as fit
+import frontier
 import simulate as sim
 from config import config, derive, experiment, parse, read_json
 from core import sweep
@@ -210,12 +211,6 @@ def test_the_printed_command_runs_the_prescribed_cell(analysed):
     assert derive(cfg)["M"] == int(row["M"])
 
 
-def test_law_json(analysed):
-    law = analysed.laws["law"]
-    assert {*fit.NUMBERS, "verdict", "reason", "sets", "panel", "p", "lr_base"} <= set(law)
-    assert set(analysed.laws["panels"]) == {"B_p=8", "B_p=32"}
-
-
 def cells_of_command(page, folder):
     """Return (n, seed, C) of the runs that the run_sweep.sh line of a report trains.
 
@@ -236,7 +231,7 @@ def test_the_report_of_one_B_p(tmp_path):
     assert len(page.splitlines()) <= 25 and "one seed" in page
     assert re.search(r"to be surer: n = 128, because n = 64 .*; 2 more seeds of n = 16, 64 "
                      r"\(8M rollouts, .* core-h\)", " ".join(page.split()))
-    # finished runs are not repeated
+    # run_sweep.sh does not repeat the finished runs among these
     assert cells_of_command(page, tmp_path) == [
         (n, seed, 2_000_000) for n in (16, 64, 128) for seed in (0, 1, 2)]
     assert "what improves since the base model: best@4 +" in page
@@ -254,13 +249,17 @@ def test_the_edge_of_the_grid_is_named(tmp_path):
 
 @pytest.mark.parametrize("C, tested", [(900_000, False), (1_220_000, True)])
 def test_a_sweep_that_is_too_short_for_the_test(tmp_path, C, tested):
-    """The first evaluation is at 300,000 rollouts, and budgets must span a factor of 4."""
+    """The report names the C that makes a sweep long enough. The first evaluation is at C = 300,000
+    and the test needs budgets that span a factor of 4."""
     simulate(tmp_path, ns=(4, 64), evals=C // 300_000, C=C)
     page = " ".join(page_of(tmp_path).split())
     assert ("a factor of 4; train every n to C = 1.21M or more" in page) != tested
 
 
-def test_laws_of_the_other_views(analysed, tmp_path):
+def test_law_json_and_the_other_views(analysed, tmp_path):
+    assert set(analysed.laws["panels"]) == {"B_p=8", "B_p=32"}
+    assert {*fit.NUMBERS, "verdict", "reason", "sets", "panel", "p", "lr_base"} <= set(
+        analysed.laws["law"])
     for view in ("joint", "fixed_B"):
         page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
         law = read_json(tmp_path / f"law_{view}.json")
@@ -330,7 +329,8 @@ def test_other_units_and_a_budget_below_one_update(analysed, tmp_path):
     page_of(analysed.folder, "--unit=gpu_hours", f"--out={tmp_path}")
     rows = table_of(tmp_path)
     for row in rows:
-        if row["status"] == "observed":  # less than C if the cell ended before C
+        # if the runs of a cell ended before C, it spends less than C
+        if row["status"] == "observed":
             assert int(row["M"]) > 0 and float(row["hours"]) <= 1.05 * float(row["C"])
     assert "below one update" in bad(fit, f"--runs={analysed.folder}", "--C=20",
                                      f"--out={tmp_path}")
@@ -369,7 +369,7 @@ def test_points_and_a_budget_make_a_command(tmp_path, capsys):
 
 @pytest.mark.parametrize("largest", [300, 512, 7516216427])
 def test_no_n_above_twice_the_largest_point(tmp_path, capsys, largest):
-    """Without a law the n is the last point's, not a power of two near it."""
+    """If the points show no law, the report takes the n of the last point as it is."""
     C = np.geomspace(1e3, 1e5, 12) * largest
     file = points_of(tmp_path, C, np.geomspace(largest / 60, largest, 12))
     said = say_points(capsys, file, tmp_path, f"--C={40 * C[-1]:g}")
@@ -378,7 +378,7 @@ def test_no_n_above_twice_the_largest_point(tmp_path, capsys, largest):
 
 
 def test_the_law_prescribes_at_most_twice_the_largest_point(tmp_path, capsys):
-    """The plateau, 760, is below twice the largest n, 814, but as a power of two it is 1024."""
+    """The plateau is 760, and twice the largest n is 814. As a power of two the plateau is 1024."""
     C = np.geomspace(10 ** 5.5, 10 ** 6.847, 40)
     n = 2 ** sim.law(C, (4.5, 4.0, 6.5, 5.07))
     assert 400 < n[-1] < 410
@@ -456,32 +456,23 @@ def test_the_smallest_B_p_that_loses_little_comes_with_its_command(tmp_path):
     assert "loses less than 0.01: B_p = 8" not in page
 
 
-def planted_plateaus(numbers, ns, draws):
-    """Return the errors of fitted plateaus in octaves, for each draw: (ours, plain), both (draws,).
-
-    plain: with n* as the n of the highest curve, a power of two."""
-    import frontier
-    ours, plain = [], []
-    for draw in range(draws):
-        star = frontier.n_star(sim.sweep(draw, sim.paper(2, numbers), ns=ns, seeds=3, evals=100,
-                                         run_sd=.002, drift=.002, inter=.1))
-        n, bend = frontier.between_n(star["cells"], star["curves"])
-        panel = dict(star, between=n, bend=bend)
-        law = fit.law_of_panel(dict(n_star=panel, range=[1, 2], records=dict(
-            C=[], log2_n_mean=[], n=[])))
-        ours.append(math.log2(law["fit"]["plateau"]) - numbers[0] - numbers[3])
-        law = fit.law_of_points(star["C"], np.log2(star["n"]))
-        plain.append(math.log2(law["fit"]["plateau"]) - numbers[0] - numbers[3])
-    return np.abs(ours), np.abs(plain)
-
-
 @pytest.mark.parametrize("numbers, ns", [
     (sim.EASY, (8, 16, 32, 64, 128, 256, 512, 1024)),
     ((4.2, 4.75, 5.8, 2.73), (8, 16, 32, 64, 128, 256, 512))])
 def test_the_plateau_of_the_best_fitted_curve(numbers, ns):
     """Section 4.1 takes n* from the best fitted curve. Most plateaus are within 25% of the planted
-    plateau. If n* is a power of two, the median error is larger."""
-    ours, plain = planted_plateaus(numbers, ns, 12)
+    plateau. If n* is the n of the highest curve, a power of two, the median error is larger."""
+    errors = []  # in octaves: (our n*, the n of the highest curve)
+    for draw in range(12):
+        star = frontier.n_star(sim.sweep(draw, sim.paper(2, numbers), ns=ns, seeds=3, evals=100,
+                                         run_sd=.002, drift=.002, inter=.1))
+        between, bend = frontier.between_n(star["cells"], star["curves"])
+        ours = fit.law_of_panel(dict(n_star=dict(star, between=between, bend=bend),
+                                     records=dict(C=[], log2_n_mean=[], n=[])))
+        plain = fit.law_of_points(star["C"], np.log2(star["n"]))
+        errors.append([math.log2(law["fit"]["plateau"]) - numbers[0] - numbers[3]
+                       for law in (ours, plain)])
+    ours, plain = np.abs(errors).T
     assert (ours < math.log2(1.25)).sum() >= 7 and np.median(ours) < np.median(plain)
 
 
@@ -492,7 +483,8 @@ def test_points_of_little_weight_do_not_move_the_law():
     got = fit.fit_law(C, y, weight)
     assert [got[key] for key in fit.NUMBERS[:4]] == pytest.approx(PAPER["easy"], rel=.01)
     assert fit.fit_law(C, y)["plateau"] < 0.8 * got["plateau"]
-    shuffled = np.random.default_rng(0).permutation(60)  # weights follow their points
+    # in another order, each weight still belongs to its point
+    shuffled = np.random.default_rng(0).permutation(60)
     again = fit.law_of_points(C[shuffled], y[shuffled], weight=weight[shuffled])
     assert again["fit"] == pytest.approx(got, rel=1e-3)
 

@@ -23,29 +23,18 @@ from conftest import ROOT, run_script, tree
 # --------------------------------------------------------------------------------------------------
 # Bad input: one line, exit code 2, nothing written or lost
 
-PROBLEM_FILES = {  # content of the file, text of the error
-    "missing.jsonl": (None, "missing.jsonl: cannot read this problem file (No such file or "
-                            "directory)"),
-    "empty.jsonl": ("", "empty.jsonl: contains no problem"),
-    "blank.jsonl": ("\n  \n", "blank.jsonl: contains no problem"),
-    "nojson.jsonl": ('{"id": 1, "prompt": "1+1=", "answer": 2}\nid,prompt\n',
-                     "nojson.jsonl:2: not a JSON object"),
-    "list.jsonl": ('[1, 2]\n', "list.jsonl:1: not a JSON object"),
-    "torn.jsonl": ('{"id": 1, "prompt": "1+1=", "answer": 2}\n\n{"id": 2, "pro',
-                   "torn.jsonl:3: not a JSON object"),
-    "twice.jsonl": ('{"id": 1, "prompt": "1+1=", "answer": 2}\n\n{"id": "1", "prompt": "1+2=", '
-                    '"answer": 3}\n',
-                    "twice.jsonl:3: id 1 is already used in line 1"),
-    "noanswer.jsonl": ('{"id": 1, "prompt": "1+1="}\n',
-                       "noanswer.jsonl:1: the problem has no answer"),
-    "nullanswer.jsonl": ('{"id": 1, "prompt": "1+1=", "answer": null}\n',
-                         "nullanswer.jsonl:1: the problem has no answer"),
-    "blankanswer.jsonl": ('{"id": 1, "prompt": "1+1=", "answer": " "}\n',
-                          "blankanswer.jsonl:1: the problem has no answer"),
-    "noprompt.jsonl": ('{"id": 1, "answer": "2"}\n', "noprompt.jsonl:1: the problem has no prompt"),
-    "noid.jsonl": ('{"prompt": "1+1=", "answer": "2"}\n', "noid.jsonl:1: the problem has no id"),
-    "binary.jsonl": (b"\xff\xfe\x00", "binary.jsonl:1: not UTF-8 text"),
-}
+ONE = '{"id": 1, "prompt": "1+1=", "answer": 2}\n'
+PROBLEM_FILES = [  # (content of p.jsonl, text of the error)
+    (None, ": cannot read this problem file (No such file or directory)"),
+    ("", ": contains no problem"), ("\n  \n", ": contains no problem"),
+    (ONE + "id,prompt\n", ":2: not a JSON object"), ("[1, 2]\n", ":1: not a JSON object"),
+    (ONE + '\n{"id": 2, "pro', ":3: not a JSON object"),
+    (ONE + '\n{"id": "1", "prompt": "1+2=", "answer": 3}\n', ":3: id 1 is already used in line 1"),
+    *((f'{{"id": 1, "prompt": "1+1="{answer}}}\n', ":1: the problem has no answer")
+      for answer in ("", ', "answer": null', ', "answer": " "')),
+    ('{"id": 1, "answer": "2"}\n', ":1: the problem has no prompt"),
+    ('{"prompt": "1+1=", "answer": "2"}\n', ":1: the problem has no id"),
+    (b"\xff\xfe\x00", ":1: not UTF-8 text")]
 RUN = ["--B_p=2", "--n=2", "--C=8", "--eval_every=4", "--samples=4"]  # two updates
 
 
@@ -104,15 +93,15 @@ def test_a_batch_may_hold_the_problems_several_times(script, tiny, tmp_path):
         *train_grpo.batch_indices(10, 1, 3, 0)]
 
 
-@pytest.mark.parametrize("name", PROBLEM_FILES)
-def test_bad_problem_files(refused, tiny, tmp_path, name):
-    content, line = PROBLEM_FILES[name]
+@pytest.mark.parametrize("content, says", PROBLEM_FILES)
+def test_bad_problem_files(refused, tiny, tmp_path, content, says):
     if content is not None:
-        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert line in refused("train_grpo.py", *tiny.words, *RUN, f"--train_set={name}")
-    assert line in refused("train_grpo.py", *tiny.words, *RUN, f"--val_set={name}")
-    assert line in refused("evaluate.py", *tiny.words, f"--val_set={name}")
-    assert line in refused("sample.py", *tiny.words, f"--problems={name}")
+        (tmp_path / "p.jsonl").write_bytes(
+            content if isinstance(content, bytes) else content.encode())
+    for name, *words in (("train_grpo.py", *RUN, "--train_set=p.jsonl"),
+                         ("train_grpo.py", *RUN, "--val_set=p.jsonl"),
+                         ("evaluate.py", "--val_set=p.jsonl"), ("sample.py", "--problems=p.jsonl")):
+        assert f"p.jsonl{says}" in refused(name, *tiny.words, *words)
 
 
 def test_an_invalid_config_file(refused, tmp_path):
@@ -131,7 +120,8 @@ def test_a_prompt_over_the_limit(refused, tiny):
 
 
 def test_a_measurement_that_measured_nothing(tiny, tmp_path):
-    """A file with only a header is overwritten, because its command failed before a problem."""
+    """A measurement that failed before its first problem leaves a file with only a header. The next
+    measurement overwrites this file."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m/pass_rates.jsonl").write_text(json.dumps(dict(type="header", s=16)) + "\n")
     done = run_script("sample.py", *tiny.words, f"--out={tmp_path / 'm'}", "--s=8")
@@ -156,7 +146,7 @@ def test_another_s_in_a_measured_folder(refused, tiny, tmp_path):
 
 
 def test_a_folder_of_another_run(refused, tiny, tmp_path):
-    """For an unfinished and a finished run, the error names the keys with both values."""
+    """The error names the keys that differ, with both values, also if the run has ended."""
     words = [*tiny.words, *RUN]
     hashes = {f"{part}_set_hash": sample.set_hash(sample.read_problems(getattr(tiny, part)))
               for part in ("train", "val")}
@@ -205,7 +195,8 @@ def test_a_missing_model_folder(refused, script, tiny, tmp_path):
     # without --val_set, the error does not name the missing problem file of that model
     line = refused("evaluate.py", "--model=runs/nonesuch")
     assert "--model=runs/nonesuch: not a transformers folder (it does not exist)" in line
-    # incomplete weights, in another process, because transformers may print something as well
+    # A model with incomplete weights. This start is in another process, because transformers may
+    # print something as well
     shutil.copytree(tiny.model, tmp_path / "torn")
     weights = tmp_path / "torn/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:5000])
@@ -217,7 +208,7 @@ def test_a_missing_model_folder(refused, script, tiny, tmp_path):
 
 
 def test_bad_input_is_an_error_before_a_model_is_loaded(tmp_path):
-    """Loading 7B parameters would take minutes."""
+    """Loading the 7B default model would take minutes, so the scripts check their input first."""
     for name, word in [("train_grpo", "--lr_bse=1"), ("train_grpo", "--train_set=none.jsonl"),
                        ("evaluate", "--k=9"),
                        ("sample", "--problems=none.jsonl"), ("evaluate", "--val_set=none.jsonl")]:
@@ -336,7 +327,7 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
         counts.setdefault(r["id"], []).append((r["samples"], r["correct"]))
     ids = [p["id"] for p in sample.read_problems(world.problems)[:48]]
     assert list(counts) == ids and {c[0][0] for c in counts.values()} == {16}
-    # only problems whose level by 64 rollouts is undecided get more, 16 at a time
+    # while the level of a problem is undecided, it gets 16 more rollouts, up to 64
     for c in counts.values():
         assert [s for s, _ in c] == [16, 32, 48, 64][:len(c)]
         assert [right for _, right in c] == sorted(right for _, right in c)
