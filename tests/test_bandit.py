@@ -370,34 +370,12 @@ def test_the_study_continues_and_refuses_another_world(study, tmp_path, monkeypa
     words = [*SMALL.split(), f"--runs={tmp_path}"]
     world = config.identity(config.parse(["--data=data/bandit", *words], own=b.TOY))
     del world["tag"]  # as if the key had been added later
-    save_json(tmp_path / "study.json", dict(config=world, arms={}, noise=[]))
+    save_json(tmp_path / "study.json", dict(config=world, arms={}))
     study.main(words)
     first = capsys.readouterr().out
     assert trained == [10, 6, 6] and "overlap_0: tabular" in first
-    assert first.count("n_c = ") == 3
     assert (tmp_path / "study.png").stat().st_size > 10_000
     study.main(words)
     assert len(trained) == 3 and capsys.readouterr().out == first
     with pytest.raises(config.BadInput, match="another config"):
         study.main([*words, "--skill=0.5"])
-
-
-def test_noise_levels_are_the_two_parts_of_the_variance(study):
-    """The variance over problems of a mean gradient of n rollouts is between + within / n. n = 1
-    and 64 give both parts, and n_c is within / between.
-    """
-    cfg = resolve("--D=0 --pool=300 --sharpness=1")
-    world = b.make_world(cfg)
-    run = b.Run(dict(cfg, D=300), world, [0])
-    n_c = np.mean([study.noise_levels(run, 64) for _ in range(30)])
-    pi, answer, x = run.probabilities(run.problems, idle=True)
-
-    def variance(n):
-        choice = b.roll(pi, n, run.rollout_rng)
-        A = b.rewards_of(choice, answer) - b.pass_rate(pi, answer)[:, None]
-        G = np.einsum("pdf,pdk->pfk", x[0], b.group_gradient(pi, choice, A)[0] / n)
-        return G.reshape(300, -1).var(0, ddof=1).sum()
-    # between + within, between + within / 64
-    one, many = (np.mean([variance(n) for _ in range(60)]) for n in (1, 64))
-    within = (one - many) / (1 - 1 / 64)
-    assert n_c == pytest.approx(within / (one - within), rel=0.1)
