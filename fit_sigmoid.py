@@ -189,12 +189,13 @@ def law_of_panel(panel):
 
 
 def testable_budget(panel):
-    """Return the budget from which a rise can be tested, or None if a panel has only one n.
+    """Return the budget from which a rise can be tested, or None if the test lacks a second n.
 
     The test needs budgets that span a factor of 4 (core/stats.windows_of), from the first budget
     that every n reached. 4.04, because the report rounds to three digits.
     """
-    starts = {c["n"]: c["C"][0] for c in panel.get("curves", ()) if len(c["C"])}
+    lr = panel.get("verdict", {}).get("lr_base")
+    starts = {c["n"]: c["C"][0] for c in panel.get("curves", ()) if c["lr"] == lr and len(c["C"])}
     return 4.04 * float(max(starts.values())) if len(starts) > 1 else None
 
 
