@@ -5,9 +5,9 @@
 
 A later layer overrides an earlier one:
 1. the dict below, at the paper's scale;
-2. defaults.json of the data folder if the model is in that folder. If not, the data folder gives
-   only the verifier, and defaults.json next to the model gives lr, lengths, grid and budget
-   (OF_MODEL);
+2. defaults.json of the data folder, if the model is in that folder. If the model is elsewhere, the
+   data folder's file gives only the verifier, and the defaults.json next to the model gives the
+   keys in OF_MODEL (lr, lengths, grid, budget);
 3. the recipe;
 4. the command line from left to right. --config=FILE.json gives all keys of a flat JSON file, such
    as the `config` of a log's header.
@@ -25,8 +25,8 @@ import sys
 import time
 from pathlib import Path
 
-# A key's comment is its --help. If it begins with `a | b` or `a | b: ...`, no other value is valid.
-# Each key is part of a run's identity unless a list below the dict names it.
+# The comment of a key is its --help text. If a comment begins with `a | b`, only a and b are valid.
+# A key is part of a run's identity unless RUNNING, OF_OTHER_STAGES or FREE below names the key.
 config = dict(
     # Model, problems and seed
     model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder
@@ -36,12 +36,13 @@ config = dict(
                                   # problems of this difficulty; all = every problem, without
                                   # measuring difficulty; empty = the recipe's split
     train_set = "",               # problem file to train on; empty = that of `split`
-    val_set = "",                 # file to evaluate on, or several with commas; empty = likewise
-    D = 0,                        # training problems to use; a larger D includes those of a smaller
-                                  # one; 0 = all
+    val_set = "",                 # problem file to evaluate on, or several separated by commas;
+                                  # empty = that of `split`
+    D = 0,                        # training problems to use; a larger D includes the problems of a
+                                  # smaller D; 0 = all
     seed = 0,                     # seed for the choice and order of problems and for every rollout
-    tag = "",                     # a name that starts new runs, for example after you edit the
-                                  # code; empty = none
+    tag = "",                     # any name; a new tag starts new runs, for example after you edit
+                                  # the code; empty = none
     # How the budget is spent: C = B_p n M
     B_p = 32,                     # problems per batch
     n = 16,                       # rollouts per problem, 2 or more
@@ -69,7 +70,7 @@ config = dict(
     gamma = 1.0,                  # ppo: discount per token
     lam = 1.0,                    # ppo: lambda of GAE
     critic_lr = 1e-5,             # ppo: AdamW's learning rate for the critic, the same at every B
-    value_clip = 0.5,             # ppo: how far a value may move in one update; 0 = no clipping
+    value_clip = 0.5,             # ppo: largest change of a value in one update; 0 = no clipping
     # Rollouts and rewards, in training and in evaluations
     engine = "auto",              # auto | hf | vllm: what generates rollouts; auto = vLLM on a GPU,
                                   # hf (transformers) on a CPU
@@ -80,12 +81,14 @@ config = dict(
                                   # exact: the text after the last '#'; reasoning_gym: the scorer of
                                   # the problem's task; or a name that you add to REWARDS in
                                   # verifier.py
-    verify_s = 3.0,               # not exact: CPU seconds per answer; a slower answer is wrong
-    verify_bytes = 1024,          # not exact: longest answer in bytes; a longer answer is wrong
-    temperature = 0.6,            # sampling temperature; log-probs are computed at it as well
+    verify_s = 3.0,               # CPU seconds to grade an answer, after which it counts as wrong;
+                                  # verifier=exact has no limit
+    verify_bytes = 1024,          # bytes of the longest answer that is graded; a longer answer
+                                  # counts as wrong; verifier=exact has no limit
+    temperature = 0.6,            # sampling temperature, also of the log-probs in the loss
     top_p = 1.0,                  # nucleus sampling; below 1 only with tis_cap=0
-    max_prompt_tokens = 1024,     # a longer prompt is an error
-    max_new_tokens = 8192,        # longest response; a longer one is cut off
+    max_prompt_tokens = 1024,     # longest prompt in tokens; a longer prompt is an error
+    max_new_tokens = 8192,        # longest response in tokens; a longer response is cut off
     # Evaluation
     eval_every = 16384,           # rollouts between evaluations; 0 = only before and after training
     k = 4,                        # k of avg@k, best@k, worst@k
@@ -104,7 +107,7 @@ config = dict(
     # Difficulty (sample.py)
     problems = "",                # problem file to measure; empty = problems.jsonl of `data`
     measure = 0,                  # problems to measure, drawn at random; 0 = all
-    s = 16,                       # rollouts per problem for its pass rate, here and in --pass_at
+    s = 16,                       # rollouts per problem to measure a pass rate, also in --pass_at
     s_zero = 128,                 # rollouts per problem for the levels of mixtures; 0 = no levels
     n_val = 0,                    # validation problems held out of each split; 0 = 300, but at most
                                   # a quarter of the split
@@ -113,14 +116,15 @@ config = dict(
     # Running: folders, hardware, memory, checkpoints. None changes a result beyond rounding
     runs = "",                    # folder of a sweep, with one folder per run; empty = runs/RECIPE
                                   # for the embedded model, else runs/DATA_MODEL_RECIPE
-    out = "",                     # this script's output; empty = the run's folder, or `runs`
+    out = "",                     # folder of the script's output; empty = run's folder, or `runs`
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
-    gen_batch = 512,              # rollouts generated at a time, up to 512 as a CUDA graph of vLLM
+    gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
     tensor_parallel = 1,          # ranks that share one vLLM engine, each with a part of every
-                                  # layer; divides the model's heads; 1 = off; not run on a GPU yet
+                                  # layer; must divide the model's heads; 1 = off; not yet tested
+                                  # on GPUs
     micro_tokens = 16384,         # tokens per micro-batch of an update, padding included
-    micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory, of 4 to 12 bytes each
+    micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory; each takes 4 to 12 bytes
     activation_checkpointing = "auto",  # auto | true | false: store only each layer's input, for a
                                   # third more work; auto = on a GPU
     gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = what the
@@ -143,9 +147,10 @@ config = dict(
     metric = "avg@4",             # avg@k, best@k or worst@k with k up to `samples`; reward = mean
                                   # of a fractional reward; train = reward of the training batches
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures
-    eval_set = "val",             # evaluations to analyse: val, or the `set` that a log names
+    eval_set = "val",             # evaluations to analyse: val, or another `set` in the logs
     delta = 0.01,                 # a difference in reward that is too small to matter
-    epochs = 0.0,                 # analyse only these passes over the training problems; 0 = all
+    epochs = 0.0,                 # analyse only this many passes over the training problems; 0 =
+                                  # all
     bin = 0.005,                  # width of the reward bins of record-breaking points
     points = "",                  # CSV file with columns C, n: fit the law to it, not to a sweep
 )
@@ -154,9 +159,11 @@ config = dict(
 OF_MODEL = ("C B_max lr_base critic_lr max_prompt_tokens max_new_tokens micro_tokens gen_batch "
             "eval_every save_every ns bps seeds").split()
 
-RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),  # paper, Table 1; our coefficients
+# The loss terms of the paper's Table 1, with our coefficients. The paper advises the Hard recipe
+# for problems of mixed difficulty
+RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
-               mixed=dict(kl_coef=0.0, entropy_coef=0.0))  # "on heterogeneous datasets use Hard"
+               mixed=dict(kl_coef=0.0, entropy_coef=0.0))
 
 
 def comments():
@@ -165,11 +172,11 @@ def comments():
     return dict(re.findall(r"^    (\w+) = .*?  # (.*)", re.sub(r"\n {8,}# ", " ", text), re.M))
 
 
-# {key: (word, ...)}: all values of a key, if its comment begins with them
+# {key: its valid values}, for each key whose comment begins with `a | b`
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
-# Keys that are not part of a run's identity. Every other key is part of it, also a key that you
-# add: two values of such a key give two runs in two folders.
+# Keys that are not part of a run's identity. Every other key is part of the identity. If you add a
+# key, runs with two values of the key are two runs in two folders.
 RUNNING = """device threads tensor_parallel gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
@@ -185,6 +192,9 @@ class BadInput(ValueError):
     """The user's input cannot be used. The message is one line that names the key or the file."""
 
 
+# the environment variables that run_sweep.sh and core/sweep.py read
+VARIABLES = ("NS BPS SEEDS LRS C B_MAX MODEL DATA OUT TASK DRY_RUN PRUNE JOBS GPUS_PER_RUN LAUNCH "
+             "PYTHON").split()
 INTERRUPTED = "interrupted; run the same command again to continue"
 
 
@@ -246,7 +256,7 @@ def cast(key, value, keys=config):
         if kind is str:
             return value
         if kind is int and re.fullmatch(r"[-+]?[\d_]+", text):
-            return int(text)  # a float would round large ones
+            return int(text)  # because a float would round a large int
         number = float(text)
         if not math.isfinite(number) or (kind is int and number != int(number)):
             raise ValueError
@@ -254,6 +264,11 @@ def cast(key, value, keys=config):
     except (ValueError, KeyError):
         what = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
         raise BadInput(f"--{key}={value}: expected {what}, as in --{key}={keys[key]}") from None
+
+
+def plain(name):
+    """Return a name in lower case without _ and -, so that DRY_RUN and --dry-run compare equal."""
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def choose(key, value, choices):
@@ -268,10 +283,14 @@ def choose(key, value, choices):
 def set_key(cfg, key, value, source="--", keys=config):
     """Set cfg[key]; key "recipe" also sets the recipe's keys. Raise BadInput on an unknown key."""
     if key not in keys:
-        names = {name.lower().replace("_", ""): name for name in keys}
-        near = difflib.get_close_matches(key.lower().replace("_", ""), names, 1, 0)[0]
-        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {names[near]} "
-                       "(--help lists all keys)")
+        names = {plain(name): name for name in (*VARIABLES, *keys)}
+        name = names[difflib.get_close_matches(plain(key), names, 1, 0)[0]]
+        if name in keys:
+            hint = f"no such key, the nearest is {name} (--help lists all keys)"
+        else:
+            hint = (f"no such key; {name} is a variable of run_sweep.sh, as in "
+                    f"{name}={shlex.quote(str(value or 1))} bash run_sweep.sh easy")
+        raise BadInput(f"{source}{key}={value}: {hint}")
     cfg[key] = cast(key, value, keys)
     if key in CHOICES:
         choose(key, cfg[key], CHOICES[key])
@@ -280,7 +299,7 @@ def set_key(cfg, key, value, source="--", keys=config):
 
 
 def read_json(path):
-    """Return the object in a JSON file. Raise BadInput with the file's name if it has none."""
+    """Return the JSON object in a file. Raise BadInput if the file does not hold one object."""
     try:
         value = json.loads(Path(path).read_bytes())  # UTF-8 in every locale
     except (OSError, ValueError, RecursionError) as e:
@@ -306,12 +325,12 @@ def parse(argv, doc="", own=None):
     given = {}
     for word in argv:
         key, eq, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not eq:
+        if not word.startswith("--") or (not eq and key in {*keys, "config"}):
             raise BadInput(f"{word}: expected --key=value, as in --n=16 (--help lists all keys)")
         flat = {key: value}
         if key == "config":
             flat = read_json(value)
-        # the recipe of a file comes first, because it sets other keys
+        # set the recipe first, because it sets other keys, which the file may set again
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
 
@@ -331,17 +350,21 @@ def parse(argv, doc="", own=None):
     return cfg
 
 
-def folder_defaults(given, keys):
-    """Return what defaults.json says for the model and data of `given`, the command line's keys.
+def is_inside(path, folder):
+    return Path(path).resolve().is_relative_to(Path(folder).resolve())
 
-    If the model is in the data folder, all keys of the data folder's file apply. If it is not, only
-    the verifier of that file applies, and the file in the model's parent folder gives the OF_MODEL
-    keys.
+
+def folder_defaults(given, keys):
+    """Return the keys that defaults.json files set for a command line, {key: value}.
+
+    given: the keys of the command line. If the model is in the data folder, all keys of the data
+    folder's file apply. If the model is elsewhere, only the verifier of that file applies, and the
+    file in the model's parent folder gives the OF_MODEL keys.
     """
     data = Path(given.get("data", keys["data"]))
     model, folder = Path(given.get("model", data)), {}
     sources = [(data, keys)]
-    if not model.resolve().is_relative_to(data.resolve()):
+    if not is_inside(model, data):
         sources = [(model.parent, OF_MODEL), (data, ["verifier"] * ("data" in given))]
     for place, wanted in sources:
         file = place / "defaults.json"
@@ -352,10 +375,11 @@ def folder_defaults(given, keys):
 
 
 def sweep_folder(cfg, name):
-    """Return the default folder of a sweep: runs/NAME for a base model of this repository.
+    """Return the default folder of a sweep.
 
-    If the problems or the model are others, it is runs/DATA_MODEL_NAME, so that no two sweeps share
-    a folder. `name` is the recipe's, or `atlas` for the studies.
+    The folder is runs/NAME for the embedded problems with a base model of this repository. For any
+    other problems or model it is runs/DATA_MODEL_NAME, so that no two sweeps share a folder. name:
+    the recipe, with the split if it is not the recipe's, or `atlas` for a study.
     """
     data, model = (Path(cfg[key]).resolve() for key in ("data", "model"))
     home = Path(config["data"]).resolve()
@@ -405,8 +429,11 @@ def check(cfg):
     shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"])
     need(not cfg["shard"] or (shard and int(shard[1]) < int(shard[2])), "shard",
          "expected i/k with i from 0 to k - 1, as in 0/8")
+    numbers = "whole numbers, {} or more, with spaces between, as in"
     for keys, word, what in (
-            ("ns bps seeds", r"\d+", 'whole numbers with spaces between, as in "2 4 8"'),
+            ("ns", r"[2-9]|[1-9]\d+", numbers.format(2) + ' "2 4 8"'),
+            ("bps", r"[1-9]\d*", numbers.format(1) + ' "8 32"'),
+            ("seeds", r"\d+", numbers.format(0) + ' "0 1 2"'),
             ("keep_at pass_at", r"(\d+(\.\d*)?([eE]\d\d?)?)?",
              'budgets with spaces between, as in "1e5 2e5"'),
             ("lrs", r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?",
@@ -451,7 +478,7 @@ def updates_at(budgets, cfg):
 
 
 def check_run(cfg):
-    """Raise BadInput if (B_p, n, C) cannot be a run. A trainer calls it before it loads a model."""
+    """Raise BadInput if (B_p, n, C) cannot be a run. Trainers check it before they load a model."""
     B = cfg["B_p"] * cfg["n"]
     if cfg["B_max"] and B > cfg["B_max"]:
         raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {B} is above "
@@ -487,7 +514,7 @@ def complete(cfg):
 
     Keys that are not in the dict above are dropped, except those of a run of bandit_toy.py.
     """
-    if cfg.get("activation_checkpointing") is False:  # two old defaults, in logs of results/
+    if cfg.get("activation_checkpointing") is False:  # logs in results/ have two old defaults
         cfg = {key: value for key, value in cfg.items()
                if key not in ("activation_checkpointing", "gpu_memory")}
     own = {key: value for key, value in cfg.items() if is_toy(cfg) and key not in config}
@@ -495,8 +522,9 @@ def complete(cfg):
 
 
 def identity(cfg):
-    """Return the keys of a run's identity: all except FREE ones and those of an unused part.
+    """Return the part of a config that identifies a run, {key: value}.
 
+    Keys in FREE are left out, and so are the keys of an unused part of the code.
     The critic is unused if algo is not ppo. The limits of a verifier are unused if answers are
     compared exactly.
     """
@@ -557,7 +585,7 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
         words.append(f"--model={cfg['model']}")
     plain, cfg = parse(words), complete(cfg)  # cfg may come from a log
     skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    if cfg["device"] == "auto":  # in logs of results/; the data folder's device fits as well
+    if cfg["device"] == "auto":  # as in logs of results/; the data folder's device fits as well
         skip.add("device")
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
         if key not in skip and cfg[key] != plain.get(key):

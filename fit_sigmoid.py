@@ -330,7 +330,7 @@ def cautions(row, warmup):
                + ", ".join(row["diverged"][:3]))
     if row["M"] <= warmup:
         yield f"the M = {row['M']} updates are all warm-up, so the lr is never reached"
-    if row["edge"] and not row["edge"]["add"] and "B_max" in row["edge"]["text"]:
+    if row["edge"] and not row["edge"]["add"]:
         yield row["edge"]["text"]
 
 
@@ -640,13 +640,14 @@ def load_front(path, folders, cfg, argv):
     logs = [log for folder in folders for log in (*folder.glob("*/log.jsonl*"),
                                                   *folder.glob("sweep.json"))]
     front = json.loads(path.read_text()) if path.exists() else {}
-    cfg = frontier.with_limit(cfg, argv)
+    words = [word for word in argv if word[2:].split("=")[0] in frontier.KEYS]
+    words.append(f"--view={cfg['view']}")
+    cfg = frontier.settings(words)
     if front.get("schema") != frontier.SCHEMA or any(
-            front.get(key) != cfg[key] for key in frontier.ASKED) or any(
+            front.get(key) != cfg[key] for key in frontier.JSON_KEYS) or any(
             log.stat().st_mtime > path.stat().st_mtime for log in logs):
         with contextlib.redirect_stdout(io.StringIO()):
-            frontier.main([word for word in argv if not word.startswith(("--view=", "--C="))]
-                          + [f"--view={cfg['view']}"])
+            frontier.main(words)
         front = json.loads(path.read_text())
     return front
 
@@ -670,7 +671,8 @@ def report_lines(front, laws, rows, row):
         yield ("  with one seed a reward includes the luck of the best run, so it is about one "
                "point too high")
     if any(r["status"] != "observed" for r in rows):
-        losses = " and ".join(f"{loss:.1f} points at {f} C" for f, loss in KEPT.items())
+        axis = "M" if front["unit"] == "updates" else "C"
+        losses = " and ".join(f"{loss:.1f} points at {f} {axis}" for f, loss in KEPT.items())
         yield ("  * the best cell of the last budget with runs; on simulated sweeps this choice "
                f"lost {losses}")
     if not any(panel.get("solved") for panel in front["panels"].values()):
@@ -682,11 +684,13 @@ def report_lines(front, laws, rows, row):
 def row_lines(row, front, hour):
     """Yield the part of the report about the requested budget, as lines of text."""
     yield ""
-    yield (f"C = {format_si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
+    axis = "M" if front["unit"] == "updates" else "C"
+    yield (f"{axis} = {format_si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
            f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe "
            f"{front['config']['recipe']}")
     yield from (f"  {line}" for line in advice_lines(row, front, hour))
-    texts = [f"caution: {text}" for text in cautions(row, front["config"]["warmup"])][:2]
+    texts = [f"caution: {text.replace('C = ', f'{axis} = ')}"
+             for text in cautions(row, front["config"]["warmup"])][:2]
     for text in texts:
         yield from wrapped_lines(text)
     text, runs = next_runs(row, front, hour)

@@ -5,21 +5,19 @@
     python frontier.py --runs=runs/easy --view=all                      # all but compare
     python frontier.py --runs="runs/easy runs/easy:train runs/hard" --view=compare
 
-docs/analysis.md says what each view shows. The views of the paper's section 4 are in this file, the
-others in tools/views.py. --view=training draws every number of the step records, also one that you
-add.
+docs/analysis.md says what each view shows. The first section is the paper's method: log ->
+record-breaking points -> one sigmoid for each n -> the highest curve at each C -> n*(C). It needs
+only numpy and scipy. The other sections make the views.
 
-The first section is the paper's whole path: log -> record-breaking points -> one sigmoid for each n
--> the highest curve at each C -> n*(C). It needs only numpy and scipy. The other sections make the
-views. A view is a function (sweep, cfg) -> content, a function (front, path) that draws it, a
-function (front) -> lines of text, and a row of VIEWS. A new view also needs its name in the list at
-`view` in config.py. A view starts from sweep["best_lr_cells"] and by_B_p.
+Each view writes `frontier_VIEW.json` and `frontier_VIEW.png` (fixed_Bp: `frontier.json` and `.png`)
+to `out`, or to `runs` if `out` is empty. --view=all also writes their texts to `report.txt`.
+fit_sigmoid.py makes its report from frontier.json; docs/log.md lists the fields. Three fields are
+estimates of n*: `envelope` is the n of our highest curve at each budget, `n_star` is the paper's n*
+(section 4.1), and `records` is the n of Figure 15.
 
-Each view writes `frontier_VIEW.json` and `.png` (fixed_Bp: `frontier.*`) to `out`, or to `runs` if
-`out` is empty. --view=all writes their texts to `report.txt`. docs/log.md lists the fields of
-frontier.json, from which fit_sigmoid.py makes its report. frontier.json holds three readings of n*:
-`envelope` is the n of our highest curve at each budget, `n_star` is the paper's n* (section 4.1),
-and `records` is the n of Figure 15.
+A new view is a row of VIEWS, and its name in the comment at `view` in config.py. A view starts from
+sweep["best_lr_cells"], see `analyse`. A number that you add to the step records needs no new view,
+because --view=training draws it.
 """
 import math
 import sys
@@ -32,37 +30,40 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit  # 1 / (1 + exp(-x))
 
-from core.stats import (RUN_SD, Z, best, cells_of, ci_half_width, gap_between, held_out,
+from core.stats import (Z, best, by_B_p, cells_of, ci_half_width, covers, gap_between, held_out,
                         heldout_reward, nearest, panel_of, per_problem, stop_before,
                         tied_with_best, verdict_of)
 from core.plots import (budget_axis, canvas, colours, draw_n_star, draw_records, end_labels,
                         format_si, legend, missing_text, pairs_text, plural, save)
 from core.runs import ended, folders_of, missing_cells, problems_trained_on, read_runs
+from tools import views
 
 
 # --------------------------------------------------------------------------------------------------
 # The paper's path (section 4, "Data analysis workflow")
 
 def record_breaking(reward, width):
-    """Return the mask (E,) of the rewards (E,) that are above all earlier rewards of their run.
+    """Return the mask (E,) of the rewards (E,) of a run that are above all of its earlier rewards.
 
-    The rewards are in order of C. They are compared in bins of `width`, as the paper thins noisy
-    runs. If two rewards fall in one bin, only the first counts. Example: .501 .504 .512 .508 .516
-    in bins of .005 -> mask 1 0 1 0 1.
+    The rewards are in order of C. They are compared in bins of `width`, as in the paper, because
+    the rewards are noisy. If two rewards fall in one bin, only the first can be a record. Example:
+    .501 .504 .512 .508 .516 in bins of .005 -> mask 1 0 1 0 1.
     """
     bins = np.floor(np.asarray(reward) / width + 1e-9)  # 0.57 / 0.005 is 113.99999999999999
     return bins > np.concatenate([[-np.inf], np.maximum.accumulate(bins)[:-1]])
 
 
 def sigmoid(x, low, rise, k, x0):
-    """Return the paper's curve over x = log10 C: from `low` to `low + rise`, steepest at x0."""
+    """Return the paper's curve at x = log10 C. It rises from `low` to `low + rise` and is steepest
+    at x0."""
     return low + rise * expit(k * (x - x0))
 
 
 def fit_curve(C, reward):
-    """Fit the sigmoid to points C (E,) > 0, reward (E,) by least squares: (low, rise, k, x0).
+    """Return (low, rise, k, x0) of the sigmoid fitted to points C (E,) > 0, reward (E,).
 
-    The curve never falls and ends at 1 or less. Its bend x0 is within half a decade of the data.
+    The fit is by least squares. The curve never falls and ends at 1 or below. Its bend x0 is
+    within half a decade of the data.
     """
     x = np.log10(C)
 
@@ -76,39 +77,31 @@ def fit_curve(C, reward):
                                         bounds=(lower, upper)).x))
 
 
-def running_mean(values, window=5):
-    """Return the mean of the `window` values around each value: (E,) -> (E,).
-
-    At the ends of the array the mean is over fewer values.
-    """
-    half = window // 2
-    return np.array([np.mean(values[max(i - half, 0):i + half + 1]) for i in range(len(values))])
-
-
 def pooled_records(runs, width):
-    """Return the record-breaking points of all runs pooled: dict(C, n, reward, log2_n_mean), each
-    (E,).
+    """Return the points that break the pooled record of the runs, as a dict of arrays (E,).
 
-    log2_n_mean is the running average of log2 n, to which the paper fits its law. The base model at
-    C = 0 sets a reward to beat but is not a point.
+    The dict has C, n, reward and log2_n_mean. log2_n_mean is the average of log2 n over a point and
+    two neighbours on each side, to which the paper fits its law. The base model at C = 0 is a
+    record to break but not a point.
     """
     points = []
     for run in runs:
         keep = record_breaking(run["reward"], width)
         points += [(C, -reward, run["n"]) for C, reward in zip(run["C"][keep], run["reward"][keep])]
-    points = np.array(sorted(points), float).reshape(-1, 3)  # at equal C, highest reward first
+    points = np.array(sorted(points), float).reshape(-1, 3)  # if C is equal, by falling reward
     C, reward, n = points[:, 0], -points[:, 1], points[:, 2].astype(int)
     keep = record_breaking(reward, width) & (C > 0)
     C, reward, n = C[keep], reward[keep], n[keep]
-    return dict(C=C, n=n, reward=reward, log2_n_mean=running_mean(np.log2(n)))
+    mean = np.array([np.log2(n[max(i - 2, 0):i + 3]).mean() for i in range(len(n))])
+    return dict(C=C, n=n, reward=reward, log2_n_mean=mean)
 
 
 def n_star(runs, width=0.005, C=None):
     """Return n*(C) as the paper finds it: at each budget the n of the highest curve.
 
-    Returns dict(C (G,), cells: the (B_p, n) of each curve, curves (N, G), n, B_p, reward (G,)). C:
-    the budgets. By default they begin at the first C by which every run has an evaluation, and end
-    at the last evaluation of the longest run.
+    Returns a dict of C (G,), cells (the (B_p, n) of each curve), curves (N, G), and n, B_p and
+    reward (G,) of the highest curve. C: the budgets. By default they begin at the first C by which
+    every run has an evaluation, and end at the last evaluation of the longest run.
     """
     cells = sorted({(run["B_p"], run["n"]) for run in runs})
     if C is None:
@@ -116,8 +109,9 @@ def n_star(runs, width=0.005, C=None):
                          max(run["C"][-1] for run in runs), 81)
     curves = np.full((len(cells), len(C)), np.nan)
     for i, cell in enumerate(cells):
-        # 1. pool the record-breaking points of all seeds of this cell. A run's last record is
-        # repeated at the run's end. Otherwise the curve would keep rising although the run did not
+        # 1. pool the record-breaking points of the cell's seeds. Repeat the last record of a
+        # run at the run's end, because otherwise the curve would keep rising although the run did
+        # not
         points = []
         for run in runs:
             if (run["B_p"], run["n"]) == cell:
@@ -126,8 +120,8 @@ def n_star(runs, width=0.005, C=None):
                 points += [(run["C"][-1], run["reward"][j]) for j in keep[-1:]]
         if len({x for x, _ in points}) < 2:  # too few points for a curve
             continue
-        # 2. fit one sigmoid. If other cells ran to a larger C, the sigmoid extrapolates. Otherwise
-        # n* would jump at the C where a cell ends
+        # 2. fit one sigmoid. Extrapolate it if other cells ran to a larger C, because otherwise n*
+        # would jump at the C where this cell ends
         x, y = np.array(sorted(points)).T
         curves[i] = sigmoid(np.log10(C), *fit_curve(x, y))
     # 3. find the highest curve at each budget, and 4. its n
@@ -136,13 +130,15 @@ def n_star(runs, width=0.005, C=None):
     return dict(C=C, cells=cells, curves=curves, n=n, B_p=B_p, reward=heights.max(0))
 
 
-def between_n(cells, curves):
-    """Return n*(C), interpolated between the n that were run: (n (G,), bend (G,)).
+def interpolate_n(cells, curves):
+    """Return n*(C) interpolated between the n that were run, and how much a wrong n costs:
+    (n (G,), bend (G,)).
 
     cells, curves (N, G): from `n_star`. At each budget a parabola in log2 n goes through the
-    highest curve and the curves of the two neighbouring n. The top of the parabola is n*. bend: the
-    reward lost one octave from n*, at least 1e-4. If the curve of the smallest or of the largest n
-    is the highest, n* is that n, and bend is at least the slope towards its neighbour.
+    highest curve and the curves of the two neighbouring n. n* is at the top of the parabola. bend
+    is the reward lost one octave from n*, at least 1e-4. If the smallest or the
+    largest n has the highest curve, n* is this n, and bend is at least the slope towards its
+    neighbour.
     """
     of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
     ns, at = np.unique(of_n[fitted]), np.arange(curves.shape[1])
@@ -161,22 +157,23 @@ def between_n(cells, curves):
 # --------------------------------------------------------------------------------------------------
 # A sweep
 
-def analyse(cfg, part="", runs=None, dropped=()):
-    """Read the runs of a sweep's folder, or take `runs`, and return what every view starts from.
+def analyse(cfg, runs=None, dropped=()):
+    """Return the sweep that every view starts from, a dict. Read its runs, unless `runs` is given.
 
-    It is a dict of
-      all_cells      the cells of every (B_p, n, lr_base), see core/stats.Cell
-      best_lr_cells  for each (B_p, n) the cell whose lr_base is best at the largest budget
+      all_cells      one core.stats.Cell for each (B_p, n, lr_base)
+      best_lr_cells  for each (B_p, n) the cell whose lr_base is the best at the largest budget
       lr             the lr_base of the best cell, among the lr_base with the most cells
       one_lr_cells   the cells whose lr_base is `lr`
-      grid           the budgets (G,) of all cells
+      grid           the budgets (G,) at which cells are compared
       runs           the runs of best_lr_cells
       dropped        the runs that cannot be used, each with the reason
+      missing        the planned runs that have not finished
       head           the config of the run with the largest C
-      label, covers  the reward and what its intervals cover, as text
-      cfg            the given config, with B_max from the command line, else from the runs
+      label          the name of the reward
+      covers         the meaning of the intervals, as text
+      cfg            the given config
     """
-    part = part or ("train" if cfg["metric"] == "train" else cfg["eval_set"])
+    part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
     if runs is None:
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"],
                                   cfg["epochs"])
@@ -184,10 +181,9 @@ def analyse(cfg, part="", runs=None, dropped=()):
     count = Counter(c.lr for c in cells)
     whole = [c for c in cells if count[c.lr] == max(count.values())]
     lr = whole[best(whole, -1) or 0].lr
-    best_lr = []
-    for pair in dict.fromkeys((c.B_p, c.n) for c in cells):
-        of_pair = [c for c in cells if (c.B_p, c.n) == pair]
-        best_lr.append(of_pair[best(of_pair, -1) or 0])
+    of_pairs = [[c for c in cells if (c.B_p, c.n) == pair]
+                for pair in dict.fromkeys((c.B_p, c.n) for c in cells)]
+    best_lr = [of_pair[best(of_pair, -1) or 0] for of_pair in of_pairs]
     head = complete(max((run["config"] for run in runs), key=lambda c: c.get("C", 0)))
     label = "training reward"
     if part != "train":
@@ -195,26 +191,11 @@ def analyse(cfg, part="", runs=None, dropped=()):
     return dict(runs=[run for c in best_lr for run in c.runs], dropped=dropped, grid=grid,
                 all_cells=cells, best_lr_cells=best_lr, lr=lr,
                 one_lr_cells=[c for c in cells if c.lr == lr], label=label, head=head,
-                covers=covers(cells),
-                cfg=dict(B_limit=0) | cfg | dict(B_max=cfg.get("B_limit") or head["B_max"]))
-
-
-def covers(cells):
-    """Return what the intervals of a sweep cover, as text."""
-    runs = [run for c in cells for run in c.runs]
-    seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
-    text = "90%, for one more run of the same command and for other problems of the kind"
-    if cells[0].values.shape[2] == 1:
-        text += " (binomial, because the log has only the mean over problems)"
-    if any(run["biased"] for run in runs):
-        text += "; the source's estimate of this metric is biased"
-    if max(seeds) > 1:
-        return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds per cell"
-    return f"{text}; one seed, so the standard deviation between runs is assumed to be {RUN_SD}"
+                covers=covers(cells), missing=missing_cells(cfg["runs"], runs, dropped), cfg=cfg)
 
 
 def notes_of(sweep):
-    """Return what a reader must know about the runs, as lines of text."""
+    """Return notes about the runs: unfinished, diverged and pruned ones, and missing seeds."""
     every = [run for c in sweep["all_cells"] for run in c.runs]
     lrs, notes = sorted({c.lr for c in sweep["all_cells"]}), []
     if len(lrs) > 1:
@@ -232,53 +213,54 @@ def notes_of(sweep):
     return notes
 
 
-# What frontier.json depends on besides the logs
+# fit_sigmoid.py makes frontier.json again if SCHEMA or a key of JSON_KEYS has another value
 SCHEMA = 3
-ASKED = "runs metric unit bin delta eval_set tag epochs B_limit k".split()
+JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
+# The keys of this script. recipe, data, model and split only choose the default of `runs`
+KEYS = [*JSON_KEYS, *"out view config recipe data model split".split()]
 
 
-def with_limit(cfg, argv):
-    """Return the config with B_limit. B_limit is B_max if the command line gives B_max, else 0."""
-    given = any(word.startswith("--B_max=") for word in argv)
-    return cfg | dict(B_limit=cfg["B_max"] if given else 0)
+def settings(argv):
+    """Return the config of the command line. B_max is 0 if the command line does not give it."""
+    cfg, given = parse(argv, __doc__), [word[2:].split("=")[0] for word in argv]
+    for word, key in zip(argv, given):
+        if key not in KEYS:
+            raise BadInput(f"{word}: frontier.py analyses all runs of a sweep and does not use "
+                           f"this key; its keys are {', '.join(KEYS)}")
+    return cfg if "B_max" in given else cfg | dict(B_max=0)
 
 
 def front_of(sweep, view, content, cfg):
-    """Return all that a view's JSON holds. The figure and the text of the view are made only from
-    it."""
+    """Return the content of a view's JSON file with its settings and runs.
+
+    The figure and the text of the view are made only from this dict.
+    """
     every = [run for c in sweep["all_cells"] for run in c.runs]
     runs = content.pop("runs", every)  # the view lr uses only some of the runs
-    return {key: cfg[key] for key in ASKED} | dict(
+    return {key: cfg[key] for key in JSON_KEYS} | dict(
         schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
-        D=problems_trained_on(every[0]), covers=sweep["covers"],
-        notes=notes_of(sweep),
-        missing=[] if view == "compare" else missing_cells(cfg["runs"], every, sweep["dropped"]),
-        runs_dropped=sweep["dropped"],
+        D=problems_trained_on(every[0]), covers=sweep["covers"], notes=notes_of(sweep),
+        missing=sweep["missing"], runs_dropped=sweep["dropped"],
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "lr", "seed", "status")}
                    | dict(evals=len(run["C"]), C=run["C"][-1], first=run["reward"][0],
                           last=run["reward"][-1]) for run in runs]) | content
 
 
-def by_B_p(cells):
-    """Return {B_p: its cells}, the smallest B_p first."""
-    return {B_p: [c for c in cells if c.B_p == B_p] for B_p in sorted({c.B_p for c in cells})}
-
-
 def starts_of_pieces(values):
-    """Return the indices at which a list of values begins or changes."""
+    """Return the indices of a list at which its value differs from the value before, and 0."""
     return [i for i in range(len(values)) if not i or values[i] != values[i - 1]]
 
 
 # --------------------------------------------------------------------------------------------------
 # What to run: a row for each budget
 
-def of_cell(cell, j):
-    """Return a cell at budget j as a dict of numbers that JSON can hold.
+def numbers_of(cell, j):
+    """Return the numbers of a cell that the report needs at budget j, as a dict for JSON.
 
     last: the budget at which the cell's runs ended, or None if a run is alive at j. cost: the cost
     of a rollout in the unit of C. hours: the hours of training per rollout, summed over ranks, or
-    None if the logs lack gen_s or train_s. On a CPU, hours are hours of one core.
+    None if the logs lack gen_s or train_s. On a CPU these are core-hours.
     """
     head = complete(cell.runs[0]["config"])
     hours = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell.runs if run["hours"]]
@@ -290,15 +272,18 @@ def of_cell(cell, j):
 
 
 def rows_of(cells, grid, B_max=0):
-    """Return what to run with each budget of the grid: a list of dicts that JSON can hold.
+    """Return what to run with each budget of the grid: a row for each budget, a dict for JSON.
 
-    A row is the best cell (`of_cell`) with C, reward, lo, hi and
+    A row has the `numbers_of` the best cell, its C, reward, lo, hi, and
       observed  whether any run is alive at C
-      tied      the cells that are tied with the best, the best first, each with gap and half
-      by_B_p    the best cell of each B_p, each with gap and half
+      tied      the cells that are tied with the best, the best first
+      by_B_p    the best cell of each B_p
       stop      an earlier stop that is better (stats.stop_before), or None
       edge      see `grid_edge`
       diverged  the runs of this cell that diverged
+
+    A cell in tied or by_B_p also has gap, the reward of the best cell minus its reward, and half,
+    half of the 90% interval of gap.
     """
     held, out = held_out(cells), []
     rewards = heldout_reward(cells, held)
@@ -308,32 +293,38 @@ def rows_of(cells, grid, B_max=0):
             continue
         cell = cells[top]
 
-        def below(c):  # c with its gap to the best cell, and half of the gap's 90% interval
+        def with_gap(c):
             gap, half = gap_between(cell, c, j) if c is not cell else (0.0, 0.0)
-            return of_cell(c, j) | dict(gap=gap, half=half)
+            return numbers_of(c, j) | dict(gap=gap, half=half)
         tied = [c for c, is_tied in zip(cells, tied_with_best(cells, j)) if is_tied]
         of_sizes = [cs[best(cs, j)] for cs in by_B_p(cells).values() if best(cs, j) is not None]
         half, stop = ci_half_width(cell, j), stop_before(cells, j, held)
-        out.append(of_cell(cell, j) | dict(
+        out.append(numbers_of(cell, j) | dict(
             C=float(C), observed=any(bool(c.alive[j]) for c in cells), reward=float(rewards[j]),
             lo=max(float(rewards[j]) - half, 0.0), hi=min(float(rewards[j]) + half, 1.0),
-            tied=[below(c) for c in sorted(tied, key=lambda c: c is not cell)],
-            by_B_p=[below(c) for c in of_sizes],
-            stop=stop and of_cell(cells[stop["cell"]], stop["j"]) | dict(
+            tied=[with_gap(c) for c in sorted(tied, key=lambda c: c is not cell)],
+            by_B_p=[with_gap(c) for c in of_sizes],
+            stop=stop and numbers_of(cells[stop["cell"]], stop["j"]) | dict(
                 C=float(grid[stop["j"]]), reward=stop["reward"], gain=stop["gain"]),
-            edge=grid_edge(cell.B_p, cell.n, C, cells, B_max),
+            edge=grid_edge(cell, cells, B_max),
             diverged=[run["run"] for run in cell.runs if run["status"] == "diverged"]))
     return out
 
 
+def metrics_at(k):
+    """Return the names of the metrics avg@k, best@k and worst@k."""
+    return [f"{kind}@{k}" for kind in ("avg", "best", "worst")]
+
+
 def tables_of(sweep, cfg):
-    """Return {metric: rows}: what to run by the metric asked for and by avg@k, best@k, worst@k."""
-    runs, metrics = [run for c in sweep["all_cells"] for run in c.runs], [cfg["metric"]]
+    """Return {metric: rows}: what to run by cfg["metric"] and, if the log has counts of solved
+    rollouts, by avg@k, best@k and worst@k."""
+    runs = [run for c in sweep["all_cells"] for run in c.runs]
+    cells = {cfg["metric"]: sweep["all_cells"]}
     if runs[0]["counts"] is not None:
-        metrics += [m for m in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst"))
-                    if m not in metrics]
-    cells = {m: sweep["all_cells"] if m == cfg["metric"] else cells_of(runs, m)[1] for m in metrics}
-    tables = {m: rows_of(cells[m], sweep["grid"], cfg["B_max"]) for m in metrics}
+        cells |= {m: cells_of(runs, m)[1] for m in metrics_at(cfg["k"]) if m not in cells}
+    B_max = cfg["B_max"] or sweep["head"]["B_max"]
+    tables = {m: rows_of(of_metric, sweep["grid"], B_max) for m, of_metric in cells.items()}
     for row in tables[cfg["metric"]]:
         row["gains"] = gains_of(row, sweep["grid"], cells, cfg)
     return tables
@@ -343,12 +334,12 @@ def gains_of(row, grid, cells, cfg):
     """Return the gain of a row's cell over the base model in best@k and worst@k.
 
     Returns dict(best, worst, more, half). more: worst - best. half: half of the 90% interval of
-    `more`. worst@k rises if the same problems are solved more surely (sharpening). best@k rises if
-    more problems are solved (coverage; paper, section 4.1). Returns None if the logs lack either
-    metric or an evaluation of the base model.
+    `more`. worst@k rises if the same problems are solved more reliably (sharpening). best@k rises
+    if more problems are solved (coverage; paper, section 4.1). Returns None if the logs lack counts
+    of solved rollouts or an evaluation of the base model.
     """
-    names = f"best@{cfg['k']}", f"worst@{cfg['k']}"
-    if not set(names) <= set(cells):
+    names = metrics_at(cfg["k"])[1:]
+    if names[0] not in cells:
         return None
     j, each, errors = nearest(grid, row["C"]), [], []
     for metric in names:
@@ -367,11 +358,11 @@ def gains_of(row, grid, cells, cfg):
 
 
 # --------------------------------------------------------------------------------------------------
-# Panels: n against M (fixed_Bp), the best (B_p, n) (joint), n against B_p (fixed_B)
+# Panels of curves, and the views with such panels
 
 def with_curves(panel, cells, grid):
-    """Return the panel with the curve and the evaluations of each cell (at most 64 points per run),
-    and with the base model's reward."""
+    """Return a panel with the curve of each cell, at most 64 evaluations of each run, and the base
+    model's reward."""
     curves, points = [], []
     for c in cells:
         ok = np.flatnonzero(c.alive)
@@ -388,7 +379,7 @@ def with_curves(panel, cells, grid):
 
 
 def fixed_Bp(sweep, cfg):
-    """Make a panel for each B_p: n against M (paper, section 4.1)."""
+    """Return a panel for each B_p, the trade of n for M (paper, section 4.1), and what to run."""
     panels, of_law = {}, by_B_p(sweep["one_lr_cells"])
     for B_p, cs in by_B_p(sweep["all_cells"]).items():
         panel = panel_of(cs, sweep["grid"])
@@ -401,12 +392,15 @@ def fixed_Bp(sweep, cfg):
         panels[f"B_p={B_p}"] = panel | dict(
             records=pooled_records(runs, cfg["bin"]), n_star=paper_n_star(best_lr, cfg["bin"]),
             verdict=verdict | dict(lr_base=sweep["lr"]), solved=solved_throughout(runs))
-    return dict(panels=panels, rows=tables_of(sweep, cfg))
+    verdicts = {panel["verdict"]["verdict"] for panel in panels.values()}
+    title = ("Best n grows with compute" if verdicts == {"law"} else
+             "One n is enough at every budget" if verdicts == {"flat"} else "")
+    return dict(panels=panels, rows=tables_of(sweep, cfg), title=title)
 
 
 def solved_throughout(runs):
-    """Return "nothing" if every evaluation has reward 0, "everything" if every evaluation has
-    reward 1, else ""."""
+    """Return "nothing" if all evaluations have reward 0, "everything" if all have reward 1, else
+    ""."""
     rewards = np.concatenate([run["reward"] for run in runs])
     return "nothing" if rewards.max() <= 0 else "everything" if rewards.min() >= 1 else ""
 
@@ -414,56 +408,76 @@ def solved_throughout(runs):
 def paper_n_star(cells, width):
     """Return the paper's n*(C) for the cells, or None if no curve can be fitted.
 
-    Returns dict(C, n, B_p, reward: from `n_star`; between, bend: from `between_n`).
+    Returns a dict of C, n, B_p and reward from `n_star`, and between and bend from `interpolate_n`.
     """
     found = n_star([run for c in cells for run in c.runs], width)
     if np.isneginf(found["reward"]).any():
         return None
-    between, bend = between_n(found["cells"], found["curves"])
-    return {key: found[key] for key in ("C", "n", "B_p", "reward")} | dict(between=between,
-                                                                           bend=bend)
+    between, bend = interpolate_n(found["cells"], found["curves"])
+    return {key: found[key] for key in ("C", "n", "B_p", "reward")} | dict(
+        between=between, bend=bend)
 
 
-def grid_edge(B_p, n, C, cells, B_max):
-    """Return dict(add, text) if n is the smallest or the largest n that was run at B_p, else None.
+def grid_edge(top, cells, B_max):
+    """Return a warning if the n of the best cell `top` is the smallest or the largest of its B_p.
 
-    B_p, n: the best cell at C. add: dict(B_p, n) of the cell to run next, or None if no smaller n
-    exists or B_max allows no larger n.
+    Returns dict(add, text). add: dict(B_p, n) of the cell to run next, or None if B_max allows no
+    larger n. Returns None if `top` is not at an edge of the grid, or if its n is 2 or 3.
     """
-    ns = sorted({c.n for c in cells if c.B_p == B_p})
-    if len(ns) < 2 or n not in (ns[0], ns[-1]):
+    ns = sorted({c.n for c in cells if c.B_p == top.B_p})
+    side, size, n = ("largest", "larger", 2 * top.n) if top.n == ns[-1] else (
+        "smallest", "smaller", top.n // 2)
+    if len(ns) < 2 or top.n not in (ns[0], ns[-1]) or n < 2:
         return None
-    side, more = ("largest", 2 * n) if n == ns[-1] else ("smallest", n // 2)
-    text = (f"n = {n} is the {side} n run at B_p = {B_p} and the best at C = {format_si(C)}, so a "
-            f"{'larger' if side == 'largest' else 'smaller'} n may be better")
-    if more < 2 or B_max and B_p * more > B_max:
-        why = "no smaller n exists" if side == "smallest" else "B_max allows no larger n"
-        return dict(add=None, text=f"{text}; {why}")
-    return dict(add=dict(B_p=B_p, n=more), text=f"{text}; add n = {more}")
+    text = (f"n = {top.n} is the {side} n run at B_p = {top.B_p} and the best, so a {size} n "
+            "may be better")
+    if B_max and top.B_p * n > B_max:
+        return dict(add=None, text=f"{text}; but B_p n is limited to {B_max}")
+    return dict(add=dict(B_p=top.B_p, n=n), text=f"{text}; add n = {n}")
+
+
+def best_worst(sweep, cfg):
+    """Return a panel by avg@k, by best@k and by worst@k for each of the three B_p with the most n
+    (section 4.1, observation 4)."""
+    if sweep["runs"][0]["counts"] is None:
+        raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
+                       "rollouts of each problem, which train_grpo.py writes")
+    sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
+    for metric in metrics_at(cfg["k"]):
+        runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
+        readings[metric] = cells_of(runs, metric)  # with every B_p, because the noise is pooled
+    for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
+        for metric, (grid, cells) in readings.items():
+            cs = by_B_p(cells)[B_p]
+            panel = with_curves(panel_of(cs, grid), cs, grid)
+            panels[f"{metric}, B_p={B_p}"] = panel | dict(metric=metric)
+    return dict(panels=panels, title="Best n against compute, by metric")
 
 
 def joint(sweep, cfg):
-    """Make one panel with the best (B_p, n) at each budget, and the smallest stable
-    B_p (section 4.3)."""
+    """Return one panel, the best (B_p, n) at each budget, with the smallest stable B_p (section
+    4.3), and what to run."""
     panel = panel_of(sweep["all_cells"], sweep["grid"])
     env = panel["envelope"]
     pairs = list(zip(env["B_p"], env["n"]))
-    fell, tables = stability(sweep["all_cells"]), tables_of(sweep, cfg)
-    short = [c["B_p"] for c in tables[cfg["metric"]][-1]["by_B_p"] if c["gap"] > cfg["delta"]]
+    fallen, tables = stability(sweep["all_cells"]), tables_of(sweep, cfg)
+    worse = [c["B_p"] for c in tables[cfg["metric"]][-1]["by_B_p"] if c["gap"] > cfg["delta"]]
     return dict(panels={"joint": panel | dict(
         records=pooled_records([run for c in sweep["all_cells"] for run in c.runs], cfg["bin"]),
         n_star=paper_n_star(sweep["best_lr_cells"], cfg["bin"]),
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
                        reward=env["highest"][i]) for i in starts_of_pieces(pairs)],
-        stability=fell, stable_B_p=smallest_stable(fell, short))}, rows=tables)
+        stability=fallen, stable_B_p=smallest_stable(fallen, worse))}, rows=tables,
+        title="Best ($B_p$, n) against compute")
 
 
 def collapsed(run, values, checkpoints):
-    """Return whether a run diverged, or ends below its peak by more than two standard errors.
+    """Return whether a run diverged, or ends more than two standard errors below its peak.
 
-    values (G, P): the run's smoothed reward on each problem at each budget. The peak is chosen on
-    one half of the problems and the fall is measured on the other half, and vice versa. The
-    standard error covers the problems and the noise of the two checkpoints.
+    values (G, P): the run's smoothed reward on each problem at each budget. checkpoints: from
+    core.stats.checkpoint_sd. The peak is chosen on one half of the problems and the fall from it
+    measured on the other half, and vice versa. The standard error covers the problems and the noise
+    of the two checkpoints.
     """
     values = values[~np.isnan(values[:, 0])]
     if run["status"] == "diverged" or len(values) < 3 or values.shape[1] < 4:
@@ -486,34 +500,37 @@ def stability(cells):
     return out
 
 
-def smallest_stable(by_size, short=()):
-    """Return the smallest B_p of `stability` at which at most one run in ten diverged or collapsed,
-    or None.
+def smallest_stable(by_size, worse=()):
+    """Return the smallest B_p at which at most one run in ten diverged or collapsed, or None.
 
-    short: the B_p to leave out, because their best cell loses more than delta at the largest
-    budget.
+    by_size: from `stability`. worse: the B_p to leave out, because their best cell loses more than
+    delta at the largest budget.
     """
-    return min((b for b, (bad, runs) in by_size.items() if bad <= runs / 10 and b not in short),
+    return min((b for b, (bad, runs) in by_size.items() if bad <= runs / 10 and b not in worse),
                default=None)
 
 
 def fixed_B(sweep, cfg):
-    """Make a panel for each B: the best (B_p, n) with B_p n <= B after M updates (section 4.2).
+    """Return a panel for each B, the best (B_p, n) with B_p n <= B after M updates (section 4.2),
+    and what to run.
 
-    Budgets are updates here, and fit_sigmoid.py fits n*(M) and B_p*(M). If the command line gives
-    B_max, it is the only B. Otherwise use the three most common values of B_p n, among those that
-    at least two cells have.
+    The unit of C is updates here, so fit_sigmoid.py fits n*(M) and B_p*(M). If the command line
+    gives B_max, it is the only B. Otherwise use the three most common values of B_p n, among those
+    that at least two cells have.
     """
     by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"]))
                   for run in sweep["runs"]]
     grid, cells = cells_of(by_updates, cfg["metric"])
     count = Counter(c.B_p * c.n for c in cells)
     limits = sorted((B for B in count if count[B] > 1), key=lambda B: -count[B])[:3]
-    if cfg["B_limit"]:
-        limits = [cfg["B_limit"]] if min(count) <= cfg["B_limit"] else []
+    if cfg["B_max"]:
+        limits = [cfg["B_max"]]
+        if min(count) > cfg["B_max"]:
+            raise BadInput(f"--B_max={cfg['B_max']}: the smallest B_p n in {cfg['runs']} is "
+                           f"{min(count)}; give this or more")
     if not limits:
-        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with the same B = B_p n"
-                       f"{' below B_max' * bool(cfg['B_limit'])}; run several B_p at one B")
+        raise BadInput(f"--view=fixed_B: {cfg['runs']} has no two cells with the same B = B_p n; "
+                       "run several B_p at one B")
     panels, tables = {}, {}
     for B in sorted(limits):
         cs = [c for c in cells if c.B_p * c.n <= B]
@@ -527,12 +544,13 @@ def fixed_B(sweep, cfg):
             B=B, records=records, n_star=paper_n_star(largest, cfg["bin"]), of_batch=[
                 dict(n=c.n, B_p=c.B_p, C=grid[c.alive], reward=c.mean[c.alive]) for c in largest])
         tables[f"B={B}"] = [row for row in rows_of(cs, grid, B) if row["C"] <= end]
-    return dict(panels=panels, rows=tables, unit="updates")
+    return dict(panels=panels, rows=tables, unit="updates",
+                title="Best n against updates at a fixed batch, $B_p n \\leq B$")
 
 
 def describe_panels(front):
-    """Yield panels as lines of text: switches, the end of the frontier, and the cells tied there.
-    """
+    """Yield for each panel as text: the switches of n, the best cell at the end, its ties."""
+    axis = "M" if front["unit"] == "updates" else "C"
     for name, panel in front["panels"].items():
         env, several = panel["envelope"], panel["B_p"] is None
         yield f"\n{name}:"
@@ -541,8 +559,9 @@ def describe_panels(front):
             note = {"begins": f"the runs of n = {s['to']} begin here",
                     "ends": f"the runs of n = {s['from']} end here"}.get(
                         s["why"], f"{lo} to {hi}, 90%")
-            yield (f"  C = {format_si(s['C'])} ({note}): n = {s['from']} -> {s['to']} at M = "
-                   f"{format_si(s['M'])}, reward {s['reward']:.3f}")
+            M = "" if axis == "M" else f" at M = {format_si(s['M'])}"
+            yield (f"  {axis} = {format_si(s['C'])} ({note}): n = {s['from']} -> {s['to']}{M}, "
+                   f"reward {s['reward']:.3f}")
         if not panel["switches"]:
             yield f"  n = {env['n'][0]} is the best at every budget"
         if unclear := [s for s in panel["switches"] if not s["clear"]]:
@@ -555,25 +574,26 @@ def describe_panels(front):
             yield (f"  smallest stable B_p: {panel['stable_B_p'] or 'none'} (at most one run in "
                    f"ten diverged or collapsed, and its best n loses at most {front['delta']:g})")
         base = "" if panel.get("base") is None else f"; base model {panel['base']:.3f}"
-        yield (f"  at C = {format_si(env['C'][-1])}: n = {env['n'][-1]}, {env['reward'][-1]:.3f} "
-               f"[{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; tied with the best: "
-               f"{pairs_text(panel['near'][-1]['set'], several)}")
+        yield (f"  at {axis} = {format_si(env['C'][-1])}: n = {env['n'][-1]}, "
+               f"{env['reward'][-1]:.3f} [{env['lo'][-1]:.3f}, {env['hi'][-1]:.3f}]{base}; "
+               f"tied with the best: {pairs_text(panel['near'][-1]['set'], several)}")
 
 
-# The meaning of a panel's dots and lines. CURVES (ours) is the default; a panel whose `drawn` is
-# RECORDS shows the paper's
+# The dots and lines of a panel: CURVES in our panels, RECORDS in the panels of the view paper
 CURVES, RECORDS = "dots: evaluations; lines: smoothed", "dots: records; lines: sigmoids"
 
 
 def draw_panels(front, path, cols=3, **more):
-    """Draw for each panel its curves and frontier, and below them n*(C). more: options of `canvas`.
+    """Draw the curves and the frontier of each panel, and n*(C) below them.
+
+    more: options of `canvas`.
     """
     panels, unit = front["panels"], front["unit"]
     cols = min(len(panels), cols)
     rows = -(-len(panels) // cols)
     fig, axes = canvas(2 * rows, cols, (10.7, 1.3 + 7.2 * rows), height_ratios=[2, 1.15] * rows,
                        **more)
-    for ax in axes.flat[:]:
+    for ax in axes.flat:
         ax.set_visible(False)
     colour = colours({n for p in panels.values() for n in p["ns"]})
     for index, (name, panel) in enumerate(panels.items()):
@@ -587,30 +607,11 @@ def draw_panels(front, path, cols=3, **more):
         runs = f"{plural(len(panel['runs_used']), 'run')}, {plural(len(panel['seeds']), 'seed')}"
         top.set_title(f"{name.replace('B_p', '$B_p$')}, {front['label']}: {runs}", fontsize=10)
     legend(fig, axes.flat)
-    over = "updates" if unit == "updates" else "compute"
-    save(fig, path, front, message_of(panels.values(), front["view"], over))
-
-
-def message_of(panels, view, over):
-    """Return the title of a figure.
-
-    If the view is fixed_Bp and all panels are "law", or all are "flat", the title states that
-    verdict. Otherwise it says what the figure shows.
-    """
-    verdicts = {panel.get("verdict", {}).get("verdict") for panel in panels}
-    if view == "fixed_Bp" and verdicts == {"law"}:
-        return f"Best n grows with {over}"
-    if view == "fixed_Bp" and verdicts == {"flat"}:
-        return "One n is enough at every budget"
-    return dict(joint=f"Best ($B_p$, n) against {over}", compare="Best n in several sweeps",
-                fixed_B=f"Best n against {over} at a fixed batch, $B_p n \\leq B$",
-                best_worst=f"Best n against {over}, by metric",
-                paper="The paper's Figures 5 to 7, and ours").get(view, f"Best n against {over}")
+    save(fig, path, front, "Best n against compute")
 
 
 def draw_curves(ax, panel, colour, label):
-    """Draw the curves of a panel, the frontier over them, and the budgets at which its n changes.
-    """
+    """Draw the curves of a panel, the frontier, and the budgets at which the best n changes."""
     env = panel["envelope"]
     y = [r for p in panel.get("points", ()) for C, r in zip(p["C"], p["reward"]) if C > 0]
     y = [*(y or env["highest"]), *env["lo"], *env["hi"]]
@@ -631,13 +632,14 @@ def draw_curves(ax, panel, colour, label):
     pairs = list(zip(env["B_p"], env["n"]))
     starts = starts_of_pieces(pairs)
     for i, end in zip(starts, [*starts[1:], len(pairs) - 1]):
-        n, piece = pairs[i][1], slice(i, end + 1)  # up to the next piece, to leave no gap
+        # a piece includes the start of the next piece, so that no gap is left
+        n, piece = pairs[i][1], slice(i, end + 1)
         for shade, width, zorder in (("k", 6.5, 3), (colour[n], 4.5, 4)):
             ax.plot(env["C"][piece], env["highest"][piece], color=shade, lw=width, zorder=zorder,
                     solid_capstyle="butt")
         if "curves" not in panel:
-            text = str(pairs[i]).replace(" ", "") if panel["B_p"] is None else f"n = {n}"
-            ends.append((env["C"][end], env["highest"][end], text, colour[n]))
+            name = str(pairs[i]).replace(" ", "") if panel["B_p"] is None else f"n = {n}"
+            ends.append((env["C"][end], env["highest"][end], name, colour[n]))
     ax.plot([], [], color="0.6", lw=5, label="frontier, coloured by its n")
     if panel.get("base") is not None:
         ax.axhline(panel["base"], color="0.3", ls=":", lw=1.3)
@@ -663,12 +665,10 @@ def draw_curves(ax, panel, colour, label):
 # The paper's curves next to ours
 
 def paper(sweep, cfg):
-    """Make the panels of `fixed_Bp`, each with `paper`: a panel of the paper's curves for the same
-    runs.
+    """Return the panels of `fixed_Bp`. The entry `paper` of each is a panel of the paper's curves.
 
-    In `paper` the points are record-breaking and the curves are sigmoids. Each sigmoid is cut to
-    the budgets that the cell's runs cover. above: the paper's frontier minus ours, on average over
-    log C.
+    The points of `paper` are record-breaking points, its curves are sigmoids at the budgets that
+    the cell's runs cover. above: the paper's frontier minus ours, on average over log C.
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
     for panel, cs in zip(panels.values(), by_B_p(sweep["best_lr_cells"]).values()):
@@ -690,11 +690,11 @@ def paper(sweep, cfg):
             envelope=dict(C=C[defined], n=n, B_p=[panel["B_p"]] * len(n), highest=highest,
                           lo=highest, hi=highest),
             above=(highest - env["highest"][defined]).mean() if defined.any() else None)
-    return dict(panels=panels)
+    return dict(panels=panels, title="The paper's Figures 5 to 7, and ours")
 
 
 def draw_paper(front, path):
-    """Draw the paper's curves on the left and ours on the right, a row for each B_p."""
+    """Draw the paper's curves on the left and our curves on the right, a row for each B_p."""
     pairs = {}
     for name, panel in front["panels"].items():
         pairs |= {f"The paper's way: {name}": panel["paper"], f"Ours: {name}": panel}
@@ -702,7 +702,7 @@ def draw_paper(front, path):
 
 
 def describe_paper(front):
-    """Yield both readings of each B_p as lines of text: the budgets at which n* changes."""
+    """Yield the paper's n*(C) and ours for each B_p as text, and the gap of the frontiers."""
     for name, panel in front["panels"].items():
         theirs = panel["paper"]
         for who, env in (("the paper's way", theirs["envelope"]), ("ours", panel["envelope"])):
@@ -715,6 +715,42 @@ def describe_paper(front):
 
 
 # --------------------------------------------------------------------------------------------------
+# Several sweeps
+
+def analyse_each(cfg):
+    """Return the sweeps of --runs="A B:train C:SET C:best@4" as one sweep with all runs.
+
+    Its entry `sweeps` is {word of --runs: sweep}, each analysed separately. A word is a folder. It
+    may name another set of evaluations, the training reward or another metric after a colon.
+    """
+    sweeps = {}
+    for word in cfg["runs"].split():
+        folder, *rest = word.split(":")
+        metrics = [r for r in rest if "@" in r or r == "reward"]
+        sets = [r for r in rest if r not in metrics]
+        sweeps[word] = analyse(cfg | dict(runs=folder, metric=[*metrics, cfg["metric"]][0],
+                                          eval_set=[*sets, cfg["eval_set"]][0]))
+    if len(sweeps) < 2:
+        raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
+                       'with a space between, as in --runs="A B"')
+    each = list(sweeps.values())
+    both = {key: [x for s in each for x in s[key]] for key in ("runs", "dropped", "all_cells")}
+    covers = dict.fromkeys(part for s in each for part in s["covers"].split("; "))
+    return each[0] | both | dict(label="reward", covers="; ".join(covers), missing=[],
+                                 sweeps=sweeps)
+
+
+def compare(sweep, cfg):
+    """Return a panel for each sweep of `analyse_each`, at the B_p with the most n."""
+    panels = {}
+    for word, s in sweep["sweeps"].items():
+        B_p, cs = max(by_B_p(s["best_lr_cells"]).items(), key=lambda item: len(item[1]))
+        panel = with_curves(panel_of(cs, s["grid"]), cs, s["grid"])
+        panels[f"{word}, B_p={B_p}"] = panel | dict(metric=s["label"])
+    return dict(panels=panels, title="Best n in several sweeps")
+
+
+# --------------------------------------------------------------------------------------------------
 # The script
 
 # {view: (function (sweep, cfg) -> content of its JSON file, function (front, path) that draws it,
@@ -724,26 +760,19 @@ VIEWS = dict(
     fixed_B=(fixed_B, draw_panels, describe_panels),
     joint=(joint, draw_panels, describe_panels),
     paper=(paper, draw_paper, describe_paper),
+    lr=(views.lr, views.draw_lr,
+        lambda front: [*describe_panels(front), *views.describe_lr(front)]),
+    best_worst=(best_worst, draw_panels, describe_panels),
+    sensitivity=(views.sensitivity, views.draw_sensitivity, views.describe_sensitivity),
+    slices=(views.slices, views.draw_slices, views.describe_slices),
+    pass1=(views.pass1, views.draw_pass1, views.describe_pass1),
+    training=(views.training, views.draw_training, views.describe_training),
+    compare=(compare, draw_panels, describe_panels),
 )
 
 
-def views():
-    """Return VIEWS with the views of tools/views.py.
-
-    tools/views.py uses `analyse` and the panels of this file, so the two files import each other.
-    This file imports tools/views.py only here, when a view of tools/views.py is requested.
-    """
-    from tools.views import MORE
-    return VIEWS | MORE
-
-
-def row_of(view):
-    """Return the row of a view. Import tools/views.py only if the view is not in this file."""
-    return VIEWS.get(view) or views().get(view, VIEWS["fixed_Bp"])  # compare has this row
-
-
 def describe(front):
-    """Yield a view as lines of text."""
+    """Yield a view's text line by line: its runs, its results, the intervals."""
     yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
            f"{len(front['runs_dropped'])} dropped, {front['label']}, budgets in {front['unit']}")
     others = [d for d in front["runs_dropped"] if d.get("other")]
@@ -756,43 +785,51 @@ def describe(front):
     yield from (f"  {note}" for note in front["notes"])
     if front["missing"]:
         yield f"  {missing_text(front['missing'], 100)}"
-    yield from row_of(front["view"])[2](front)
-    yield f"\nintervals: {front['covers']}"
+    yield from VIEWS[front["view"]][2](front)
+    if front["covers"]:
+        yield f"\nintervals: {front['covers']}"
 
 
-def write_view(sweep, view, content, cfg):
-    """Write frontier.json and its figure (frontier_VIEW for a view other than fixed_Bp), and return
-    them as text."""
-    front = front_of(sweep, view, content, cfg)
-    name = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / (
-        "frontier" if view == "fixed_Bp" else f"frontier_{view}")
+def write_view(sweep, view, cfg, folder):
+    """Write the JSON file and the figure of a view, and return its text."""
+    content, draw, _ = VIEWS[view]
+    front = front_of(sweep, view, content(sweep, cfg), cfg)
+    name = folder / ("frontier" if view == "fixed_Bp" else f"frontier_{view}")
     save_json(f"{name}.json", front, indent=None)
-    row_of(view)[1](front, f"{name}.png")
+    draw(front, f"{name}.png")
     return "\n".join(describe(front)) + f"\nfigure: {name}.png   numbers: {name}.json\n"
 
 
-def main(argv):
-    cfg = with_limit(parse(argv, __doc__), argv)
-    if cfg["view"] == "compare":
-        from tools.views import compare
-        sweep, content = compare(cfg)
-        first = cfg["runs"].split()[0].split(":")[0]
-        return print(write_view(sweep, "compare", content, cfg | dict(
-            runs=first, out=cfg["out"] or first)))
-    sweep, text = analyse(cfg), []
-    for name in views() if cfg["view"] == "all" else [cfg["view"]]:
+def write_all(sweep, cfg, folder):
+    """Write all views but compare, and their texts to report.txt. Return the exit code.
+
+    The report names each view that is not drawn, with the reason. If the sweep has no data for a
+    view, the exit code is 0. If a view fails for another reason, the exit code is 1.
+    """
+    texts, code = [], 0
+    for view in (view for view in VIEWS if view != "compare"):
         try:
-            text.append(write_view(sweep, name, row_of(name)[0](sweep, sweep["cfg"]), cfg))
+            texts.append(write_view(sweep, view, cfg, folder))
         except BadInput as e:
-            if cfg["view"] != "all":
-                raise
-            text.append(f"not drawn: {e}\n")
-    if cfg["view"] != "all":
-        return print("\n".join(text))
-    report = Path(cfg["out"] or folders_of(cfg["runs"])[0]) / "report.txt"
-    with atomic_write(report) as part:
-        part.write_text("\n".join(text))
-    print(f"the figures are in {report.parent}, their numbers as text in {report}", file=sys.stderr)
+            texts.append(f"{view} is not drawn: {e}\n")
+        except Exception as e:
+            code = 1
+            texts.append(f"{view} failed: {e!r}\n")
+            print(f"frontier.py: {texts[-1]}", end="", file=sys.stderr)
+    with atomic_write(folder / "report.txt") as part:
+        part.write_text("\n".join(texts))
+    print(f"the figures are in {folder}, their numbers as text in {folder / 'report.txt'}",
+          file=sys.stderr)
+    return code
+
+
+def main(argv):
+    cfg = settings(argv)
+    sweep = (analyse_each if cfg["view"] == "compare" else analyse)(cfg)
+    folder = Path(cfg["out"] or folders_of(sweep["cfg"]["runs"])[0])
+    if cfg["view"] == "all":
+        return write_all(sweep, cfg, folder)
+    print(write_view(sweep, cfg["view"], cfg, folder))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@
 #   PRUNE=1 bash run_sweep.sh easy           # two thirds of the rollouts: the worst cells end early
 #   bash run_sweep.sh env                    # only the environment
 #
-# Presets are easy, hard and mixed, each a recipe with its split of problems, and the studies of the
-# paper, which --help lists with their cost. A study is one or more sweeps ("arms") in folders below
-# runs/atlas; two studies with the same arm share its runs.
+# The presets easy, hard and mixed are recipes, each with its split of problems. The other presets
+# are the studies of the paper, which --help lists with their cost. A study is one or more sweeps
+# ("arms") in folders below runs/atlas. Two studies with the same arm share the runs of the arm.
 #
-# Ctrl-C stops; the same command continues where it stopped. Finished runs are not repeated. More
-# NS, BPS or SEEDS add runs to a finished sweep, and a larger C continues its runs. With
+# Ctrl-C stops a sweep; the same command continues it. Finished runs are not repeated. More values
+# in NS, BPS or SEEDS add runs to a finished sweep, and a larger C continues its runs. With
 # DATA=data/guru_math, easy and hard are the paper's main sweeps: B_p = 32, n = 8 to 2,048 on easy
 # and 8 to 512 on hard, C = 4M, on 6,000 and 5,000 problems.
 #
@@ -25,15 +25,16 @@
 #   C       rollouts per run                  JOBS    runs at a time (default: one per GPU or core)
 #   B_MAX   largest B_p n of a run            PYTHON  interpreter with the requirements (.venv)
 #   TASK    with DATA=data/reasoning_gym: the task whose problems prepare.py makes
-#   DRY_RUN 1 = only write the plan and print the commands; with PRUNE=1 those of the next rung,
-#             after ending the worst cells of the rungs before it
-#   PRUNE   1 = end a third of the cells at C/8, at C/4 and at C/2; core/sweep.py, "Pruned sweeps"
+#   DRY_RUN 1 = only write the plan and print the commands. With PRUNE=1 it prints the commands up
+#             to the next of the three budgets, after ending the worst cells at the budgets before
+#   PRUNE   1 = end a third of the cells at each of the budgets C/8, C/4 and C/2 ("Pruned sweeps"
+#             in core/sweep.py)
 #   GPUS_PER_RUN  GPUs for each run (default 1; 0 = the CPU); torchrun starts a run on 2 or more.
 #                 python -m core.cost prints how many a model needs
 #   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice";
 #                 srun does not pass SIGTERM on, see docs/gpu.md
-# GPUS_PER_RUN=0 trains small models, one on each core. vLLM needs a GPU to itself; with
-# --engine=hf, a JOBS above the number of GPUs shares them. The GPUs are those in
+# GPUS_PER_RUN=0 trains small models on the CPU, one run per core. vLLM needs a GPU to itself. With
+# --engine=hf, several runs share a GPU if JOBS is above the number of GPUs. The GPUs are those in
 # CUDA_VISIBLE_DEVICES if it is set, else those that nvidia-smi lists.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -56,8 +57,8 @@ args+=("$@")
 
 if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
-    echo "Cost with the DATA, MODEL, NS, BPS, SEEDS, LRS and C given. GPU-hours are estimates"
-    echo "(core/cost.py); if the sweep's folder has runs on a GPU, they are scaled to those runs:"
+    echo "Cost with the variables and keys of this command. GPU-hours are estimates (core/cost.py)."
+    echo "If a sweep's folder has logs of runs on a GPU, the estimates are scaled to their hours:"
     words=()
     for word in "${args[@]}"; do [[ $word =~ ^(-h|--help)$ ]] || words+=("$word"); done
     exec "$PY" -m core.sweep price "${words[@]}"
@@ -98,7 +99,7 @@ fi
 "$PY" -m core.prepare "$preset" "${args[@]}"
 
 # ---- the runs: train_grpo.py for every cell ------------------------------------------------------
-# in the background, so that the trap can pass SIGTERM on at once; it then stops the runs
+# in the background, so that the trap can pass SIGTERM on at once; core.sweep then stops the runs
 trap 'kill -TERM "$sweep" 2> /dev/null || true' INT TERM HUP
 code=0
 "$PY" -m core.sweep run "$preset" "${args[@]}" & sweep=$!
@@ -113,10 +114,15 @@ analysis=0
 echo "all runs have ended; analysing them (half a minute)"
 case $preset in
     easy|hard|mixed)
+        words=()  # frontier.py refuses keys of other stages
+        for word in "${args[@]}"; do
+            [[ ! $word =~ ^--(runs|metric|unit|bin|delta|eval_set|tag|epochs|B_max|k|out|view)= ]] ||
+                words+=("$word")
+        done
         # --view=all draws every figure
-        "$PY" frontier.py --recipe="$preset" "${args[@]}" > "$runs/report.txt" &&
+        "$PY" frontier.py "${words[@]}" > "$runs/report.txt" &&
             "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$? ;;
     *) "$PY" results/atlas.py "$preset" "${args[@]}" || analysis=$? ;;
 esac
-"$PY" -m core.sweep failed "$preset" "${args[@]}"  # if there are any, lists them and exits
+"$PY" -m core.sweep failed "$preset" "${args[@]}"  # if runs have failed, lists them and exits
 exit $analysis

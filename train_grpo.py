@@ -3,24 +3,25 @@
     python train_grpo.py --B_p=8 --n=16 --C=32768       # the embedded model, a minute or two
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl \
         --val_set=val.jsonl --B_p=32 --n=64 --C=1e6
-    torchrun --nproc_per_node=8 -- train_grpo.py --model=...  # FSDP2 over 8 GPUs; --nnodes: more
-    python train_grpo.py --config=header.json --seed=1  # another run's header, another seed
+    torchrun --nproc_per_node=8 -- train_grpo.py --model=...  # FSDP2 over 8 GPUs
+    python train_grpo.py --config=config.json --seed=1  # the flat dict of another run's header
 
 The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/.
 The same command again resumes a run that was stopped or killed; if the run is finished, nothing
-happens. A larger --C continues a finished run. An edit of the code does not make another run:
---tag=NAME does. Every random draw depends on (seed, step, problem, i) only. So with the
-transformers engine a resumed run writes the same log as an uninterrupted run. If the number of
-ranks changes, the log differs by rounding only.
+happens. A larger --C continues a finished run. The config names the folder, so if you edit the
+code, use --tag=NAME to start a new run. Every random draw depends only on the seed, the step, the
+problem and the rollout's index in its group. So with the transformers engine a resumed run writes
+the same log as an uninterrupted run. If the number of ranks changes, the log differs by rounding
+only.
 
-As in the paper: groups of n rollouts, A = (r - mean) / std, AdamW with 10 warm-up updates and
-lr = lr_base sqrt(B / 1024), KL and entropy terms on Easy and none on Hard, temperature 0.6,
-importance weights against the engine's log-probs, on-policy (one optimizer step per batch), PPO
-and CISPO next to GRPO. docs/log.md has the objectives and our choices where the paper gives no
+The method is the paper's: groups of n rollouts at temperature 0.6, A = (r - mean) / std, KL and
+entropy terms on Easy and none on Hard, importance weights against the engine's log-probs, one step
+of AdamW per batch (on-policy), 10 warm-up updates, lr = lr_base sqrt(B / 1024), and PPO and CISPO
+next to GRPO. docs/log.md has the objectives and our choices where the paper gives no
 value; docs/takehome.md has the names of B_p, n and the like in TRL and veRL.
 
-The objective is in `advantages` and `policy_loss` below; `update` puts them together. A new key is
-a line of `config` in config.py; a new reward is a function in verifier.py.
+The objective is in `advantages` and `policy_loss` below; `update` combines them. To add a key, add
+a line to `config` in config.py. To add a reward, add a function to verifier.py.
 Needs config.py, verifier.py and core/.
 """
 import collections
@@ -34,6 +35,7 @@ import shutil
 import signal
 import sys
 import time
+import types
 from pathlib import Path
 
 START = time.time()  # before torch is imported, because the header logs how long loading takes
@@ -41,7 +43,7 @@ START = time.time()  # before torch is imported, because the header logs how lon
 import config
 import verifier
 from config import BadInput, choose, derive, entry, parse
-from core import engine, evaluation, lora, machine, models
+from core import cost, engine, evaluation, lora, machine, models
 from core.log import append, finished, progress, read_log
 from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights, recomputes
 from core.problems import encode, read_problems, set_hash, subset
@@ -54,9 +56,9 @@ from core.problems import encode, read_problems, set_hash, subset
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
-    As in section 2 of the paper; the std has ddof 1. A group of equal rewards gets zeros; a
-    group of two with one solved gets +-0.7071. Rows whose advantage is 0 cost nothing (see
-    `loss_rows`).
+    This is section 2 of the paper, with a std of ddof 1. A group of equal rewards gets zeros. If
+    n = 2 and the rewards are 1 and 0, the advantages are +-0.7071. Rows whose advantage is 0 cost
+    nothing (see `loss_rows`).
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / (std + 1e-6) * mixed_groups(rewards)[:, None]
@@ -65,7 +67,7 @@ def advantages(rewards):
 def mixed_groups(rewards):
     """Return a (B_p,) bool mask of the groups whose rewards (B_p, n) are not all equal.
 
-    The std is no test for equal rewards: in fp32 the std of n rewards of 0.7 is not always 0.
+    The rewards are compared, because in fp32 the std of n equal rewards of 0.7 is not always 0.
     """
     return (rewards != rewards[:, :1]).any(1)
 
@@ -76,7 +78,8 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
     weight, called w here, is the importance weight against the engine. With
     ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
     grpo, ppo: -w min(ratio A, c(ratio) A)
-    cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), so that clipped tokens keep their gradient.
+    cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4). sg stops the gradient, so clipped tokens keep
+    the gradient of logp.
     If the advantage of a token is 0, its term is 0, even if exp() would overflow.
     """
     import torch
@@ -105,9 +108,9 @@ def kl_term(kind, logp, logp_ref):
     """Estimate KL(policy || ref) from each token, (N,), with d = logp - logp_ref.
 
     k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1. Averaged over tokens of the policy, k1 and k3 give
-    KL(policy || ref). In a loss, no gradient flows through the sampling of the tokens. So k3 has
-    the gradient of KL(ref || policy), k2 has the gradient of KL(policy || ref), and the gradient
-    of k1 is 0 in expectation.
+    KL(policy || ref). As a loss they differ, because no gradient flows through the sampling of the
+    tokens: k3 has the gradient of KL(ref || policy), k2 has the gradient of KL(policy || ref), and
+    the gradient of k1 is 0 in expectation.
     """
     d = logp - logp_ref
     if kind == "k1":
@@ -119,7 +122,8 @@ def gae(values, rewards, lengths, gamma, lam):
     """Return generalised advantage estimates (R, T) for PPO (Schulman et al. 2016, eq. 16).
 
     values (R, T): the critic's value before each token; padding after the end is ignored.
-    rewards (R,): the reward of each response, given at its last token. lengths (R,): its length.
+    rewards (R,): the reward of each response, given at its last token. lengths (R,): the number of
+    tokens of each response.
     A_t = delta_t + gamma lam A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the
     end. At gamma = lam = 1 this is A_t = r - V_t. Padding gets 0.
     Example: values [0.5, 0.2], reward 1 and gamma = lam = 0.5 give
@@ -170,15 +174,20 @@ def batch_indices(step, B_p, D, seed):
 # Forward passes over prompts and responses
 
 
-def micro_batches(lengths, micro_tokens, group=None):
+# So many tokens of padding cost as much as another pass. Below them the time of a pass is that of
+# starting its kernels: 0.28 s for 30 layers on an H100 (results/gpu.md)
+PASS_TOKENS = dict(cpu=128, cuda=4096)
+
+
+def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cpu"]):
     """Cut rows into micro-batches; return each micro-batch as a list of row indices.
 
     A micro-batch has one row, or several with rows x longest row <= micro_tokens. The longest rows
     come first. group[i] is the number of the problem of row i: the rows of a problem share a
-    micro-batch if they fit. A micro-batch is also cut if the cut saves 10% and 128 tokens of
-    padding. A smaller saving would not pay for another pass.
+    micro-batch if they fit. A new micro-batch also begins if padding would otherwise reach
+    `pass_tokens` and 10% of the micro-batch. Less padding costs less than another pass.
     """
-    # a piece is a list of rows of one problem, which is never split
+    # a piece is a list of rows of the same problem that stay in the same micro-batch
     group, pieces, newest = group or range(len(lengths)), [], {}
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         piece = newest.get(group[i])
@@ -191,7 +200,7 @@ def micro_batches(lengths, micro_tokens, group=None):
         widest = lengths[batches[-1][0]] if batches else 0
         size = (len(batches[-1]) + len(piece)) * widest if batches else 0
         padding += len(piece) * (widest - lengths[piece[0]])
-        if not batches or size > micro_tokens or padding >= max(128, 0.1 * size):
+        if not batches or size > micro_tokens or padding >= max(pass_tokens, 0.1 * size):
             batches.append([])
             padding = 0
         batches[-1] += piece
@@ -202,13 +211,10 @@ def deal_rows(lengths, ranks):
     """Deal rows to ranks by length; return a list of row indices for each rank, longest first.
 
     All ranks process their micro-batches in lockstep, so the rows that are processed at one time
-    should have similar lengths. Each rank gets one of the `ranks` longest rows, then one of the
-    next `ranks` rows, and so on. The order of the ranks alternates.
+    should have similar lengths. The ranks' numbers of tokens differ by at most the longest row.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    turns = [order[k:k + ranks][::-1 if k // ranks % 2 else 1]
-             for k in range(0, len(order), ranks)]
-    return [[turn[r] for turn in turns if r < len(turn)] for r in range(ranks)]
+    return [order[rank::ranks] for rank in range(ranks)]
 
 
 def token_positions(start, length):
@@ -276,8 +282,8 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
     return torch.cat([last, rest], 1)
 
 
-# Share prompts if they have SHARED_FROM rollouts or more on average, or if at most a share of
-# SHARED_TOKENS of the tokens is left to compute
+# Share prompts if a prompt has SHARED_FROM rollouts or more on average, or if sharing leaves at
+# most half of the tokens to compute (SHARED_TOKENS). Otherwise whole rows are faster
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
@@ -292,11 +298,11 @@ def split_rows(model, flat, cfg):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
         rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt are consecutive
         prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
-        first = torch.searchsorted(problem, torch.cat(prompts))  # first rows of a part's prompts
+        first = torch.searchsorted(problem, torch.cat(prompts))  # of each prompt
         shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
         if len(lengths) >= SHARED_FROM * len(first) or shared <= SHARED_TOKENS * sum(lengths):
             return list(zip(rows, group))
-    cut = micro_batches(lengths, cfg["micro_tokens"])
+    cut = micro_batches(lengths, cfg["micro_tokens"], pass_tokens=PASS_TOKENS[model.device.type])
     return [(torch.tensor(part, device=model.device), None) for part in cut]
 
 
@@ -314,7 +320,7 @@ def can_share_prompts(model, cfg):
 def autocast(device, dtype):
     """Return the autocast context of --dtype.
 
-    The cache of autocast is off, because it would copy all weights.
+    The cache of autocast is off, because it would hold a copy of all weights.
     """
     import torch
     return torch.autocast(device.type, torch.bfloat16, enabled=models.is_bf16(dtype, device),
@@ -404,25 +410,24 @@ def gather_batch(part):
     parts, n = [None] * WORLD, part["rewards"].shape[1]
     torch.distributed.all_gather_object(parts, part)
     groups = {}
-    for one in parts:
-        size = one["length"].view(-1, n).sum(1).tolist()  # tokens of each problem
-        columns = zip(one["prompts"], one["rewards"], one["length"].split(n),
-                      one["tokens"].split(size), one["logps"].split(size))
-        groups |= dict(zip(one["numbers"], columns))
-    prompts, *tensors = zip(*[groups[j] for j in sorted(groups)])
-    rewards, *flat = tensors
+    for part in parts:
+        size = part["length"].view(-1, n).sum(1).tolist()  # tokens of each problem
+        columns = zip(part["prompts"], part["rewards"], part["length"].split(n),
+                      part["tokens"].split(size), part["logps"].split(size))
+        groups |= dict(zip(part["numbers"], columns))
+    prompts, rewards, *flat = zip(*[groups[j] for j in sorted(groups)])
     return dict(zip(("length", "tokens", "logps"), map(torch.cat, flat)),
                 numbers=sorted(groups), prompts=prompts, rewards=torch.stack(rewards))
 
 
 def loss_rows(batch, cfg):
-    """Choose the rows of the whole batch (P n,) that the loss uses; return (rows, counts, mixed).
+    """Choose the rows of the whole batch that the loss uses; return (rows, in_policy, in_reg, N).
 
-    counts: three denominators in tokens, for the policy term, for the KL and entropy terms, and for
-    the fields of the log. mixed (P n,): False for the rows of groups with equal rewards.
-    If there is no KL term, no entropy term and no critic, rows whose advantage is 0 have no
-    gradient and are left out. Their tokens still count in the denominators of the loss, unless
-    zero_var_filter excludes groups with equal rewards.
+    in_policy, in_reg: (P n,) bool masks of the rows that the policy term uses, and of the rows that
+    the KL and entropy terms use. zero_var_filter removes groups with equal rewards from them.
+    N: [tokens of the policy term, tokens of the KL and entropy terms, tokens of `rows`].
+    Without a KL term, entropy term and critic, rows whose advantage is 0 have no gradient, so
+    `rows` leaves them out. The first two numbers of tokens still count them.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -435,12 +440,12 @@ def loss_rows(batch, cfg):
             rows += [g * n + i for i in sorted(rng.sample(range(n), n_train))]
         rows = torch.tensor(rows)
     mixed = mixed_groups(rewards).repeat_interleave(n)
-    every, only_mixed = int(lengths[rows].sum()), int((lengths[rows] * mixed[rows]).sum())
-    counts = [only_mixed if cfg["zero_var_filter"] in filters else every
-              for filters in (("policy", "all"), ("reg", "all"))]
+    in_policy = mixed | (cfg["zero_var_filter"] not in ("policy", "all"))
+    in_reg = mixed | (cfg["zero_var_filter"] not in ("reg", "all"))
+    N_policy, N_reg = [int((lengths * mask)[rows].sum()) for mask in (in_policy, in_reg)]
     if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
         rows = rows[batch["advantages"][rows] != 0]
-    return rows, [*counts, int(lengths[rows].sum())], mixed
+    return rows, in_policy, in_reg, [N_policy, N_reg, int(lengths[rows].sum())]
 
 
 def pack_batch(batch, cfg, device):
@@ -449,10 +454,10 @@ def pack_batch(batch, cfg, device):
     batch: dict of `prompts` (lists of ids), `rollouts` (from engine.generate), `rewards` (P, n) and
     `step`. If there are several ranks, it also has `numbers`, the positions of the P problems in
     the whole batch. A rank generates and grades all rollouts of its problems. For the loss, the
-    rollouts of all ranks are dealt again, by length.
-    Returns (tensors, counts, real). The tensors are on `device`, except `ids`, which is moved there
-    one micro-batch at a time. counts: see `loss_rows`. real is False if this rank has no row. It
-    then uses one row as a dummy, because FSDP needs a pass from every rank.
+    whole batch is dealt to the ranks again, by length (`deal_rows`).
+    Returns (tensors, N, has_rows). The tensors are on `device`, except `ids`, which is moved there
+    one micro-batch at a time. N: see `loss_rows`. If this rank has no row, has_rows is False and
+    the tensors hold one row as a dummy, because FSDP needs a pass from every rank.
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
@@ -462,10 +467,11 @@ def pack_batch(batch, cfg, device):
                               length=roll["length"], tokens=roll["tokens"][inside],
                               logps=roll["logps"][inside]))
     A, lengths = advantages(batch["rewards"]).flatten(), batch["length"]  # (P n,)
-    rows, counts, mixed = loss_rows(batch | dict(step=step, advantages=A), cfg)
-    mine = rows[sorted(deal_rows(lengths[rows].tolist(), WORLD)[RANK])]
-    real = len(mine) > 0
-    rows = mine if real else torch.zeros(1, dtype=torch.long)
+    rows, in_policy, in_reg, N = loss_rows(batch | dict(step=step, advantages=A), cfg)
+    rows = rows[sorted(deal_rows(lengths[rows].tolist(), WORLD)[RANK])]
+    has_rows = len(rows) > 0
+    if not has_rows:
+        rows = torch.zeros(1, dtype=torch.long)
 
     length, problem = lengths[rows], rows // n  # (R,)
     # (N,): indices of the rows' tokens among the tokens of the whole batch
@@ -479,15 +485,12 @@ def pack_batch(batch, cfg, device):
     width = min(prompts.shape[1], ids.shape[1])
     ids[:, :width] = prompts[problem, :width]
     ids[row, prompt_length[row] + t] = batch["tokens"][token]
-    in_mixed = mixed[rows][row]  # (N,)
-    every = torch.ones_like(in_mixed)
     flat = dict(prompt_length=prompt_length, length=length, problem=problem,
                 start=length.cumsum(0) - length, reward=batch["rewards"].flatten()[rows],
                 logp_engine=batch["logps"][token], advantage=A[rows][row],
-                in_policy=in_mixed if cfg["zero_var_filter"] in ("policy", "all") else every,
-                in_reg=in_mixed if cfg["zero_var_filter"] in ("reg", "all") else every)
+                in_policy=in_policy[rows][row], in_reg=in_reg[rows][row])
     flat = {name: tensor.to(device) for name, tensor in flat.items()}
-    return flat | dict(ids=ids), counts, real
+    return flat | dict(ids=ids), N, has_rows
 
 
 @dataclasses.dataclass
@@ -496,7 +499,7 @@ class Learner:
     model: object
     opt: object               # AdamW of the policy; its lr is set before each update
     ref: object = None        # the reference of the KL
-    critic: object = None     # PPO's
+    critic: object = None     # PPO's critic
     critic_opt: object = None
 
     def trained(self):
@@ -525,45 +528,58 @@ def optimizer_step(trained, grad_clip):
     return norms[0] if good else float("nan")
 
 
-def update_parts(model, flat, cfg, real):
-    """Return the micro-batches of an update, a list of (token, inputs, group, real).
+def update_parts(model, flat, cfg, has_rows):
+    """Return the micro-batches of an update, a list of namespaces.
 
-    token: indices of the micro-batch's response tokens among the N tokens of this rank. inputs: ids
-    (not yet on the model's device), prompt_length, length. group: as in `response_states`. All
-    ranks must call FSDP equally often, so a rank with fewer micro-batches repeats its last
-    micro-batch with real=False.
+    rows: a dict of the arguments of `response_states`, with `ids` not yet on the model's device.
+    reward (R,); logp_engine, advantage, in_policy and in_reg (N,): as in `pack_batch`. dummy: True
+    if the micro-batch must not count. All ranks must call FSDP equally often, so a rank with fewer
+    micro-batches than another rank repeats its last micro-batch as a dummy.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
         prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
         ids = flat["ids"][rows.cpu(), :int((prompt_length + length).max())]
         _, token = token_positions(flat["start"][rows], length)
-        parts.append((token, (ids, prompt_length, length), group, real))
+        names = "logp_engine", "advantage", "in_policy", "in_reg"
+        parts.append(types.SimpleNamespace(
+            rows=dict(ids=ids, prompt_length=prompt_length, length=length, group=group),
+            dummy=not has_rows, reward=flat["reward"][rows],
+            **{name: flat[name][token] for name in names}))
     missing = int(all_reduce([len(parts)], "MAX")[0] - len(parts))
-    return parts + [(*parts[-1][:3], False)] * missing
+    last = vars(parts[-1]) | dict(dummy=True)
+    return parts + [types.SimpleNamespace(**last) for _ in range(missing)]
 
 
-def critic_targets(learner, flat, parts, N, cfg):
-    """Return PPO's advantages, values and value targets for this rank's tokens.
+def run_part(function, model, part, **settings):
+    """Return function(model, ...) for a micro-batch; function: token_logps or token_values."""
+    rows = dict(part.rows, ids=part.rows["ids"].to(model.device))
+    return call_sharded(function, model)(**rows, **settings)
 
-    N: the number of tokens of all ranks. The advantages are whitened over these N tokens.
+
+def set_critic_targets(critic, parts, N, cfg):
+    """Set PPO's `advantage`, `value_old` and `target` of every micro-batch, (N,) each.
+
+    N: the number of tokens on all ranks. The advantages are whitened over these N tokens.
     """
     import torch
-    value = torch.empty_like(flat["logp_engine"])
-    with torch.no_grad():
-        for token, (ids, *inputs), group, _ in parts:
-            inputs = ids.to(value.device), *inputs
-            part = call_sharded(token_values, learner.critic)(*inputs, group, cfg["dtype"])
-            value[token] = part.to(value.dtype)
-    length = flat["length"]
-    row, t = token_positions(torch.zeros_like(length), length)
-    padded = value.new_zeros(len(length), int(length.max()))
-    padded[row, t] = value
-    A = gae(padded, flat["reward"].to(padded.dtype), length, cfg["gamma"], cfg["lam"])[row, t]
-    target = A + value
-    mean = all_reduce([A.double().sum().item()])[0] / N
-    squares = all_reduce([(A - mean).double().square().sum().item()])[0]
-    return (A - mean) / ((squares / max(1, N - 1)) ** 0.5 + 1e-8), value, target
+    for part in parts:
+        with torch.no_grad():
+            part.value_old = run_part(token_values, critic, part, dtype=cfg["dtype"])
+        length = part.rows["length"]
+        row, t = token_positions(torch.zeros_like(length), length)
+        values = part.value_old.new_zeros(len(length), int(length.max()))
+        values[row, t] = part.value_old
+        A = gae(values, part.reward.to(values.dtype), length, cfg["gamma"], cfg["lam"])[row, t]
+        part.advantage, part.target = A, A + part.value_old
+
+    def sum_over_tokens(term):
+        return all_reduce([sum(term(part.advantage).double().sum().item()
+                               for part in parts if not part.dummy)])[0]
+    mean = sum_over_tokens(lambda A: A) / N
+    std = (sum_over_tokens(lambda A: (A - mean).double().square()) / max(1, N - 1)) ** 0.5
+    for part in parts:
+        part.advantage = (part.advantage - mean) / (std + 1e-8)
 
 
 def update(learner, batch, cfg):
@@ -571,62 +587,59 @@ def update(learner, batch, cfg):
 
     batch: as in `pack_batch`. The denominators count the whole batch, before it is dealt to ranks
     and cut into micro-batches, so neither the ranks nor micro_tokens change the result. A field
-    that is a mean over the N tokens of the loss is None if N = 0. That happens if each group has
-    equal rewards and there is no KL term, entropy term or critic. grad_norm is nan if a step was
-    skipped.
+    that is a mean over the N tokens of the loss is None if N = 0. N is 0 if each group has equal
+    rewards and the loss has neither a KL term nor an entropy term nor a critic. grad_norm is nan if
+    a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
     flat, (N_policy, N_reg, N), has_rows = pack_batch(batch, cfg, model.device)
     N_policy, N_reg = max(1, N_policy), max(1, N_reg)  # a term without tokens is 0
     parts = update_parts(model, flat, cfg, has_rows)
-    logp_engine, A = flat["logp_engine"], flat["advantage"]  # (N,)
-    in_policy, in_reg, known = flat["in_policy"], flat["in_reg"], logp_engine.isfinite()
     if critic:
-        A, value_old, target = critic_targets(learner, flat, parts, N, cfg)
-    logp_old, logp_ref = torch.empty_like(logp_engine), torch.empty_like(logp_engine)
-    weight = torch.ones_like(logp_engine)
-    chunks, zero = (cfg["temperature"], cfg["micro_logits"]), torch.zeros((), device=model.device)
+        set_critic_targets(critic, parts, N, cfg)
+    settings = dict(temperature=cfg["temperature"], micro_logits=cfg["micro_logits"],
+                    dtype=cfg["dtype"])
     sums, norms = collections.Counter(), []  # over this rank's tokens and all steps
-    for first in [True] + [False] * (cfg["updates"] - 1):
-        for token, (ids, *inputs), group, real in parts:
-            inputs, how = (ids.to(model.device), *inputs), (group, cfg["dtype"])
-            logp, entropy = call_sharded(token_logps, model)(*inputs, *chunks, *how)
-            if first:  # this is the policy that made the rollouts, so the ratio is 1 in this pass
-                logp_old[token] = logp.detach().to(logp_old.dtype)
-                w = importance_weights(logp, logp_engine[token], cfg["tis_cap"])
-                weight[token] = w.to(weight.dtype)
+    for step in range(cfg["updates"]):
+        for part in parts:
+            # x WORLD, because the loss is a sum over ranks and FSDP averages their gradients
+            scale = 0 if part.dummy else WORLD
+            logp, entropy = run_part(token_logps, model, part, **settings)
+            if step == 0:  # this is the policy that made the rollouts, so the ratio is 1
+                part.logp_old = logp.detach()
+                part.weight = importance_weights(logp, part.logp_engine, cfg["tis_cap"])
                 if ref:
                     with torch.no_grad(), lora.adapters_off(ref):
-                        ref_part, _ = call_sharded(token_logps, ref)(*inputs, *chunks, *how)
-                    logp_ref[token] = ref_part.to(logp_ref.dtype)
-            w = weight[token]
-            terms = policy_loss(cfg["algo"], logp, logp_old[token], w, A[token],
+                        part.logp_ref, _ = run_part(token_logps, ref, part, **settings)
+            terms = policy_loss(cfg["algo"], logp, part.logp_old, part.weight, part.advantage,
                                 cfg["eps_low"], cfg["eps_high"])
-            loss = (terms * in_policy[token]).sum() / N_policy
+            loss = (terms * part.in_policy).sum() / N_policy
             if cfg["kl_coef"]:
-                kl = kl_term(cfg["kl_type"], logp, logp_ref[token]) * in_reg[token]
+                kl = kl_term(cfg["kl_type"], logp, part.logp_ref) * part.in_reg
                 loss = loss + cfg["kl_coef"] * kl.sum() / N_reg
             if cfg["entropy_coef"]:
-                loss = loss - cfg["entropy_coef"] * (entropy * in_reg[token]).sum() / N_reg
-            (loss * (WORLD * real)).backward()  # x WORLD: the loss is a sum, FSDP averages ranks
-            error = zero
+                loss = loss - cfg["entropy_coef"] * (entropy * part.in_reg).sum() / N_reg
+            (loss * scale).backward()
+            logged = dict(loss=loss)
             if critic:
-                value = call_sharded(token_values, critic)(*inputs, *how)
-                error = value_loss(value, value_old[token], target[token], cfg["value_clip"])
-                error = error.sum() / N
-                (error * (WORLD * real)).backward()
+                value = run_part(token_values, critic, part, dtype=cfg["dtype"])
+                error = value_loss(value, part.value_old, part.target, cfg["value_clip"]).sum() / N
+                (error * scale).backward()
+                logged.update(value_loss=error)
             with torch.no_grad():
-                gap = (logp_old[token] - logp_engine[token])[known[token]].abs()
-                ratio = (logp - logp_old[token]).exp()
-                outside = (ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])
-                k3 = kl_term("k3", logp, logp_ref[token]).sum() if ref else zero
-                capped = (w >= (cfg["tis_cap"] or float("inf"))).sum()
-                for name, x in dict(
-                        loss=loss, value_loss=error, entropy=entropy.sum(), kl=k3, gap=gap.sum(),
-                        unknown=(~known[token]).sum(), capped=capped, w=w.sum(),
-                        w2=w.square().sum(), clipped=outside.sum()).items():
-                    sums[name] += x.double() * real
+                known = part.logp_engine.isfinite()
+                ratio = (logp - part.logp_old).exp()
+                if ref:
+                    logged.update(kl=kl_term("k3", logp, part.logp_ref).sum())
+                logged.update(
+                    entropy=entropy.sum(), w=part.weight.sum(), w2=part.weight.square().sum(),
+                    gap=(part.logp_old - part.logp_engine)[known].abs().sum(),
+                    unknown=(~known).sum(),
+                    capped=(part.weight >= (cfg["tis_cap"] or float("inf"))).sum(),
+                    clipped=((ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])).sum())
+                for name, x in logged.items():
+                    sums[name] += x.double() * (not part.dummy)
         norms.append(optimizer_step(learner.trained(), cfg["grad_clip"]))
     s = dict(zip(sums, all_reduce(x.item() for x in sums.values())))
     steps, seen = cfg["updates"], N * cfg["updates"]
@@ -659,26 +672,23 @@ def check_config(cfg):
 def engine_memory_share(model, cfg, device, engine_name):
     """Return the share of each GPU that vLLM may use; warn if the run may not fit.
 
-    The estimate counts weights, gradients and AdamW's moments in fp32 (also those of a critic), the
-    reference and the engine's copy. It leaves out activations; `python -m core.cost` counts them.
+    The estimate is `cost.state_bytes` for this model's parameters. It leaves out activations.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
-    P = sum(p.numel() for p in model.parameters())
-    trained, frozen, copy = P / WORLD, width * P / WORLD * bool(cfg["kl_coef"]), width * P
-    if cfg["lora_rank"]:  # each matrix of the body gets two factors
-        linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
-        trained, frozen = cfg["lora_rank"] * sum(sum(m.weight.shape) for m in linear), copy
-    trained *= 2 if cfg["algo"] == "ppo" else 1
-    held, gradients = 12 * trained + frozen, 4 * trained
+    P, body = [sum(p.numel() for p in m.parameters()) for m in (model, model.base_model)]
+    linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
+    sides = sum(sum(m.weight.shape) for m in linear)
+    parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, width)
+    copy, gradients = width * P, parts["gradients"]
+    held = sum(parts.values()) - gradients
     peak = held + max(copy, gradients + copy * (engine_name == "hf"))  # vLLM sleeps in an update
     card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
     if RANK == 0 and peak > card:
         print(f"memory: this run takes more than {peak / 1e9:.0f} GB of a GPU of "
               f"{card / 1e9:.0f} GB, so it may not fit (python -m core.cost)",
               file=sys.stderr)
-    # 5% and 2 GB are a guess for CUDA and fragmentation
-    return cfg["gpu_memory"] or max(0.1, min(0.9, 0.95 - (held + 2e9) / card))
+    return cfg["gpu_memory"] or max(0.1, min(0.9, (cost.usable_bytes(card) - held) / card))
 
 
 def file_size(file):
@@ -692,9 +702,9 @@ class Run:
     A checkpoint holds `state` next to weights and moments: step (updates made), tokens, skipped,
     bad_in_a_row, wall_s, the bytes of log and samples after the record of `step`, and which
     checkpoints to keep. `state` also has `seen`, {id: [rollouts, solved rollouts]} of the training
-    rollouts since the last evaluation, and `seen_reward`, the sum of their rewards. If both are due
-    after an update, the checkpoint comes before the evaluation, so a resumed run evaluates first.
-    `stop` holds the signals that asked the run to stop.
+    rollouts since the last evaluation, and `seen_reward`, the sum of their rewards. If a checkpoint
+    and an evaluation are due after the same update, the checkpoint comes first, so a run that
+    resumes from it evaluates first. `stop` holds the signals that asked the run to stop.
     """
 
     def __init__(self, cfg):
@@ -732,8 +742,8 @@ class Run:
         except (BlockingIOError, PermissionError):
             raise BadInput(f"{self.folder}: another process is training in this folder") from None
         except OSError as e:
-            print(f"{path}: cannot be locked ({e.strerror}); start no second process in this "
-                  "folder", file=sys.stderr)
+            print(f"{path}: cannot be locked ({e.strerror}), so do not start a second process in "
+                  "this folder", file=sys.stderr)
         records = read_log(path)
         self.header = next((r for r in records if r.get("type") == "header"), None)
         if self.header:
@@ -784,7 +794,7 @@ class Run:
         self.prompts = encode(self.problems, self.tokenizer, limit)
         self.val_prompts = {part: encode(val, self.tokenizer, limit)
                             for part, val in self.vals.items()}
-        if rank:  # before the engine opens, so that it has more memory next to bf16 weights
+        if rank:  # before the engine opens, because bf16 weights leave it more memory
             model = lora.freeze(model, bf16).to(device)
         self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer)
         if rank:
@@ -802,34 +812,35 @@ class Run:
         Returns whether the run starts from the beginning. Raises BadInput if the checkpoint is
         beyond the budget.
         """
-        folder, begun = self.folder, all_reduce([self.header is not None])[0]
-        state = models.load_checkpoint(folder, self.learner.trained()) if begun else None
-        if state is None and progress(folder)[1] == "budget":
+        cfg, folder = self.cfg, self.folder
+        has_header, = all_reduce([self.header is not None])  # only rank 0 has read the log
+        saved = models.load_checkpoint(folder, self.learner.trained()) if has_header else None
+        if saved is None and progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false), "
                            "so a larger C cannot continue it; --tag=NAME starts a new run")
-        if state and state["step"] > self.M:
-            raise BadInput(f"--C={self.cfg['C']}: {folder} already has {state['step'] * self.B} "
+        state = self.state = saved or dict(
+            step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0,
+            seen={}, seen_reward=0)
+        if state["step"] > self.M:
+            raise BadInput(f"--C={cfg['C']}: {folder} already has {state['step'] * self.B} "
                            "rollouts; the budget must be as large or larger")
-        self.saved = state and state["step"]
-        self.state = state or dict(step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0,
-                                   log_bytes=0, samples_bytes=0, seen={}, seen_reward=0)
-        self.began = time.time() - self.state["wall_s"]
-        # keep the checkpoints and evaluations that earlier launches asked for
-        for key in ("keep", "pass"):
-            now = config.updates_at(self.cfg[f"{key}_at"], self.cfg)
-            before = set(self.state.get(key, ()))
-            self.state[key] = sorted(now | before)
-            for m in sorted(now - before):
-                if key == "pass" and m < self.state["step"] and RANK == 0:
-                    print(f"{folder}: --pass_at: update {m} is past and its policy is gone, so it "
-                          "is not evaluated", file=sys.stderr)
-        if self.cfg["lora_rank"]:  # such a checkpoint holds the adapters only
-            base = Path(self.cfg["model"])
-            self.state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
-                                      rank=self.cfg["lora_rank"])
-        if state or WORLD > 1:  # otherwise the generator already has these weights
+        self.saved = saved and saved["step"]
+        self.began = time.time() - state["wall_s"]
+        # add this launch's checkpoints and evaluations to those that earlier launches asked for
+        asked = {key: config.updates_at(cfg[f"{key}_at"], cfg) for key in ("keep", "pass")}
+        for m in sorted(asked["pass"] - set(state.get("pass", ()))):
+            if m < state["step"] and RANK == 0:
+                print(f"{folder}: --pass_at: update {m} is past and its policy is gone, so it is "
+                      "not evaluated", file=sys.stderr)
+        for key, updates in asked.items():
+            state[key] = sorted(updates | set(state.get(key, ())))
+        if cfg["lora_rank"]:  # a checkpoint holds only the adapters, so it must name their model
+            base = Path(cfg["model"])
+            state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
+                                 rank=cfg["lora_rank"])
+        if saved or WORLD > 1:  # otherwise the generator already has these weights
             self.generator.load(full_weights(self.learner.model))
-        return state is None
+        return saved is None
 
     def begin_log(self, new):
         """Cut log and samples back to the checkpoint; give a new log its header. Rank 0 only.
@@ -872,7 +883,7 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """Return evaluation.count_solved of all problems; each rank grades a share of them."""
+        """Return evaluation.count_solved for `problems`, which are shared among the ranks."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
@@ -890,29 +901,27 @@ class Run:
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
             record = evaluation.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
-            if name == "val":
-                metric = f"avg@{cfg['k']}"
-                self.last_eval = f", val {metric} {record[metric]:.3f}"
-                if "reward" in record:  # avg@k counts only rewards of 1; `reward` is the mean
-                    self.last_eval += f", val reward {record['reward']:.3f}"
+            if name == "val":  # avg@k counts only rewards of 1; `reward` is the mean
+                self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in
+                                         (f"avg@{cfg['k']}", "reward") if key in record)
             self.write(record)
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
         if ids:  # none before the first update
             drawn, correct = zip(*[state["seen"][i] for i in ids])
-            self.write(dict(
-                type="train_pass", step=m, rollouts=C, ids=ids, samples=drawn, correct=correct,
-                **evaluation.mean_reward(state["seen_reward"], correct, sum(drawn))))
+            self.write_pass(m, ids, drawn, correct, state["seen_reward"])
 
     def evaluate_training(self, m):
         """Log pass@1 of every training problem under the current policy, from new rollouts."""
-        s, P = self.cfg["s"], len(self.problems)
+        cfg, ids = dict(self.cfg, samples=self.cfg["s"]), [p["id"] for p in self.problems]
         correct, total, faults = self.count_solved(
-            self.problems, self.prompts, dict(self.cfg, samples=s),
-            (self.cfg["seed"], "train_pass", m))
+            self.problems, self.prompts, cfg, (cfg["seed"], "train_pass", m))
+        self.write_pass(m, ids, [cfg["s"]] * len(ids), correct, total, fresh=True, **faults)
+
+    def write_pass(self, m, ids, samples, correct, total, **more):
+        """Log how many rollouts of the problems `ids` were drawn and solved. total: all rewards."""
         self.write(dict(
-            type="train_pass", step=m, rollouts=m * self.B, fresh=True,
-            ids=[p["id"] for p in self.problems], samples=[s] * P, correct=correct,
-            **evaluation.mean_reward(total, correct, s * P), **faults))
+            type="train_pass", step=m, rollouts=m * self.B, ids=ids, samples=samples,
+            correct=correct, **evaluation.mean_reward(total, correct, sum(samples)), **more))
 
     def evaluate_due(self, m):
         """Make the evaluations that are due after update m."""
@@ -924,7 +933,7 @@ class Run:
     def count_update(self, m, index, correct, reward, tokens, bad):
         """Add update m to `state`: solved rollouts per problem, reward, tokens, skipped steps."""
         state, n = self.state, self.cfg["n"]
-        # the evaluation after update m - 1 has logged `seen`
+        # the evaluation after update m - 1 has logged `seen`, so count from 0 again
         if self.due(m - 1, self.cfg["eval_every"]):
             state.update(seen={}, seen_reward=0)
         for i, c in zip(index, correct):  # a batch that spans two epochs may have a problem twice
@@ -985,7 +994,7 @@ class Run:
 def build_learner(model, ref, critic, cfg, device, base):
     """Return the Learner of a run, with its models sharded over the ranks.
 
-    If there are several ranks, the models are on the meta device and read the weights at `base`.
+    Models on the meta device read their weights from `base`.
     """
     import torch
     passes = [(model, token_logps), (critic, token_values)]
@@ -1011,8 +1020,8 @@ def build_learner(model, ref, critic, cfg, device, base):
 def stop_at_signals(stop):
     """If SIGTERM or Ctrl-C arrives, append it to `stop`.
 
-    A run that is generating then drops its rollouts and stops. A run in an update stops after the
-    update. A second Ctrl-C ends the process at once; the next start resumes from the last
+    If the run is generating, it drops the rollouts and stops. If it is in an update, it stops after
+    the update. A second Ctrl-C ends the process at once; the next start resumes from the last
     checkpoint.
     """
     def handle(number, _):
@@ -1067,7 +1076,7 @@ def main(argv):
     mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        run.evaluate_due(state["step"])  # the base model, or what a stop prevented before
+        run.evaluate_due(state["step"])  # the base model, or an evaluation that a stop prevented
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
@@ -1112,7 +1121,7 @@ def main(argv):
                 verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
 
             # 5. checkpoint, evaluation
-            if state["bad_in_a_row"] >= 10:  # keep the last checkpoint, made before these updates
+            if state["bad_in_a_row"] >= 10:  # the last checkpoint is older than these updates
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad
@@ -1122,7 +1131,7 @@ def main(argv):
             bar.update(B)
             bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
-            # evaluate after the last checkpoint, because a larger C would not evaluate here
+            # after the last checkpoint, because a run to a larger C has no evaluation here
             if not run.due(M, cfg["eval_every"]):
                 run.evaluate(M)
             status = "budget"

@@ -8,15 +8,16 @@ every script; the name is part of a run's identity.
 
     REWARDS = dict(math=math_reward, exact=exact, short=short)
 
-- Training uses the rewards unchanged. A reward that is not a number from 0 to 1 ends the run.
+- Training uses the rewards unchanged. If a reward is not a number from 0 to 1, the run ends.
 - A rollout counts as solved only if its reward is 1. `correct`, avg@k, best@k, worst@k and pass
-  rates count solved rollouts. If some rewards lie between 0 and 1, the log also has their mean.
+  rates count solved rollouts. If some rewards are between 0 and 1, the log also has their mean.
 - If the chat template opens a thinking block, `text` begins with its <think>.
 
     python verifier.py '\frac{1}{2}' 'It is \boxed{0.5}.'    # grade one pair: right
 
 math-verify and reasoning-gym parse hostile text, so they run in processes that can be killed
-(core/sandbox.py). To grade elsewhere, copy verifier.py, core/sandbox.py and core/math_answers.py.
+(core/sandbox.py). To grade in another project, copy verifier.py, core/sandbox.py and
+core/math_answers.py.
 """
 import numbers
 import sys
@@ -56,11 +57,11 @@ def grade(problems, rollouts, tokenizer, cfg):
     """Grade n rollouts for each of P problems, in the order of engine.generate.
 
     Return the rewards, a (P, n) float32 tensor, and {"verifier_timeouts", "verifier_errors"}: how
-    many rollouts got reward 0 because a library's verifier failed. An answer that is too long
+    many rollouts got reward 0 because the library's verifier failed. An answer that is too long
     counts as an error. Raise BadInput if a reward is not a number from 0 to 1.
     """
     import torch
-    # row by row, because a list of the whole padded matrix takes 8 times the matrix's memory
+    # row by row, because the whole padded matrix as a list takes 8 times as much memory
     rows = zip(rollouts["tokens"], rollouts["length"].tolist())
     texts = tokenizer.batch_decode([ids[:k].tolist() for ids, k in rows], skip_special_tokens=True)
     if opens_thinking(tokenizer):

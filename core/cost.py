@@ -4,18 +4,21 @@
     python -m core.cost --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
     bash run_sweep.sh --help                                     # hours of every sweep and study
 
-Memory is the sum of the tensors of an update and of generation. tests/bench/memory.py simulates the
-same updates tensor by tensor, and the two agree within 5%. Hours come from the steps of decoding
-and the FLOPs of an update. tests/bench/tail.py draws every response instead, and the two agree
-within 10%. Speeds were measured on one H100 with models of up to 1.5B (results/gpu.md). The rest is
-assumed, so no run is refused because of an estimate. Once a sweep's folder holds the log of a run
-on a GPU, the measured hours scale the estimate. Sizes are in bytes; 1 GB is 10^9 bytes.
+Memory is the sum of the tensors of an update and of generation. It agrees within 5% with
+tests/bench/memory.py, which simulates the same updates tensor by tensor. Hours come from the steps
+of decoding and the FLOPs of an update. They agree within 10% with tests/bench/tail.py, which draws
+the length of every response. Speeds were measured on one H100 with models of up to 1.5B
+(results/gpu.md). The other numbers are assumed, so no run is refused because of an estimate. If a
+sweep's folder has the log of a run on a GPU, the estimates are scaled to the hours in the log.
+Sizes are in bytes; 1 GB is 10^9 bytes.
 """
+import contextlib
 import functools
 import math
 from pathlib import Path
 
-from config import BadInput, complete, derive, entry, files, parse, read_json
+from config import BadInput, all_rollouts, complete, derive, entry, files, parse, read_json
+from core.log import read_log
 from core.models import recomputes
 
 # ---- the assumptions -----------------------------------------------------------------------------
@@ -24,58 +27,48 @@ from core.models import recomputes
 # tokens)
 CARDS = {"RTX 4090": (24e9, 0.8e12, 65e12), "H100": (80e9, 2.6e12, 390e12)}
 LOGIT_BYTES = 350         # bytes that an update moves per logit, one per token and vocabulary item
-# CPU seconds of a decoding step, and the seconds that each rollout adds to the step. They are
-# fitted to steps of 2.5, 3.6 and 9.2 ms with 8, 64 and 256 rollouts of 0.5B
+# Seconds of CPU work in a decoding step: STEP_S, plus ROLLOUT_S for each rollout. Both are fitted
+# to steps of 2.5, 3.6 and 9.2 ms with 8, 64 and 256 rollouts of 0.5B
 STEP_S, ROLLOUT_S = 2e-3, 24e-6
-UPDATE_S = 3.4            # other seconds of an update, measured with 135M and 32 rollouts: engine
-                          # sleep and wake-up, grading, allocating memory again, the log
-# Tokens of a prompt, mean tokens of a response, and the sigma of its lognormal distribution. The
-# mean is SHORT x max_new_tokens if that is less than MEAN
+# Seconds that an update takes besides generation, forward and backward, for the engine's sleep and
+# wake-up, grading, allocating memory again, and the log. Measured with 135M and 32 rollouts
+UPDATE_S = 3.4
+# Tokens of a prompt, mean tokens of a response, and the sigma of a response's lognormal length. If
+# SHORT x max_new_tokens is less than MEAN, it is the mean
 PROMPT, MEAN, SIGMA = 150, 650, 0.5
 SHORT = 1 / 3
 CUT = 0.005               # share of the responses that run to max_new_tokens
 N_VAL = 300               # problems of a validation set, if n_val = 0
-# Memory of a card that a run cannot use: SPARED bytes plus SPARED_SHARE of the card. The CUDA
-# context, NCCL's buffers, vLLM's CUDA graphs and the allocator's gaps take it
+# Memory of a card that a run cannot use: SPARED bytes plus SPARED_SHARE of the card, for the CUDA
+# context, NCCL's buffers, vLLM's CUDA graphs and the allocator's gaps
 SPARED, SPARED_SHARE = 2e9, 0.05
 AT_ONCE = 8               # responses of full length that vLLM's cache must hold to be fast enough
 
-# The published config.json of the paper's three models and two smaller ones
-QWEN2 = dict(model_type="qwen2", vocab_size=151936, tie_word_embeddings=True)
-SHAPES = {
-    "Qwen/Qwen2.5-0.5B-Instruct": QWEN2 | dict(
-        hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
-        num_key_value_heads=2),
-    "Qwen/Qwen2.5-1.5B-Instruct": QWEN2 | dict(
-        hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
-        num_key_value_heads=2),
-    "Qwen/Qwen3-4B-Instruct-2507": dict(
-        model_type="qwen3", vocab_size=151936, hidden_size=2560, intermediate_size=9728,
-        num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
-        tie_word_embeddings=True),
-    "Qwen/Qwen2.5-7B-Instruct": QWEN2 | dict(
-        vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
-        num_attention_heads=28, num_key_value_heads=4, tie_word_embeddings=False),
-    "meta-llama/Llama-3.1-8B-Instruct": dict(
-        model_type="llama", vocab_size=128256, hidden_size=4096, intermediate_size=14336,
-        num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
-        tie_word_embeddings=False),
-}
+# Numbers of the published config.json of the paper's three models and two smaller ones
+FIELDS = ("model_type vocab_size hidden_size intermediate_size num_hidden_layers "
+          "num_attention_heads num_key_value_heads head_dim tie_word_embeddings").split()
+SHAPES = {name: dict(zip(FIELDS, numbers)) for name, *numbers in (
+    ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2", 151936, 896, 4864, 24, 14, 2, 64, True),
+    ("Qwen/Qwen2.5-1.5B-Instruct", "qwen2", 151936, 1536, 8960, 28, 12, 2, 128, True),
+    ("Qwen/Qwen3-4B-Instruct-2507", "qwen3", 151936, 2560, 9728, 36, 32, 8, 128, True),
+    ("Qwen/Qwen2.5-7B-Instruct", "qwen2", 152064, 3584, 18944, 28, 28, 4, 128, False),
+    ("meta-llama/Llama-3.1-8B-Instruct", "llama", 128256, 4096, 14336, 32, 32, 8, 128, False))}
 
 
 def read_shape(model):
-    """Return the dict of a model's config.json, from its folder or from SHAPES, or {}."""
+    """Return the dict in a model's config.json, from the model's folder or from SHAPES, or {}."""
     file = Path(model) / "config.json"
     return read_json(file) if file.exists() else SHAPES.get(model, {})
 
 
 def sizes(shape):
-    """Return the sizes of a decoder-only model from the dict of its config.json.
+    """Return a dict with the sizes of a decoder-only model, or None for other models.
 
-    Returns None if the model is of another kind. P: all parameters. body: parameters without the
+    shape: the dict in the model's config.json. P: all parameters. body: parameters without the
     head. root: parameters of embedding and head, which FSDP gathers together. layer: parameters of
-    one layer. d, ff, q, kv: widths of the residual, the MLP, the queries and the keys. normed:
-    q + kv if queries and keys are normalised, else 0. sides: parameters of an adapter of rank 1.
+    one layer. layers: number of layers. d, ff, q, kv: widths of the residual, the MLP, the queries
+    and the keys. V: the vocabulary. normed: q + kv if queries and keys are normalised, else 0.
+    sides: parameters of LoRA adapters of rank 1 in all layers.
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -97,29 +90,47 @@ def sizes(shape):
 
 # ---- memory --------------------------------------------------------------------------------------
 
-def update_bytes(s, cfg, gpus):
-    """Return the memory of an update on each of `gpus` GPUs: {part: bytes}. The sum is the peak.
+def state_bytes(s, cfg, gpus, width=2):
+    """Return the memory of weights, gradients and moments on each of `gpus` GPUs: {part: bytes}.
 
-    Parameters, gradients and AdamW's moments are in fp32. The reference is in bf16. All are split
-    over the GPUs. `batch`: the log-probs, weights and advantage that an update stores for every
-    response token. `activations`: the largest amount at any time of all tensors that exist only
-    within a micro-batch, logits and gathered weights included.
+    Everything that is trained, a critic included, is in fp32 and split over the GPUs. A frozen
+    parameter takes `width` bytes. The gradients are freed before generation.
     """
-    P, d, ff, L, split = s["P"], s["d"], s["ff"], s["layers"], gpus > 1
+    adapters = cfg["lora_rank"] * s["sides"]
+    trained = (adapters or s["P"]) + s["body"] * (cfg["algo"] == "ppo")
+    return dict(weights=4 * trained / gpus, gradients=4 * trained / gpus, AdamW=8 * trained / gpus,
+                frozen=width * s["P"] * bool(adapters),
+                reference=width * s["P"] / gpus * bool(cfg["kl_coef"] and not adapters))
+
+
+def usable_bytes(card):
+    """Return the bytes of a card of `card` bytes that a run can use."""
+    return card * (1 - SPARED_SHARE) - SPARED
+
+
+def update_bytes(s, cfg, gpus):
+    """Return the peak memory of an update on each of `gpus` GPUs, as {part: bytes}.
+
+    The parts are `state_bytes` and two more. `batch`: the log-probs, weights and advantage that an
+    update stores for every response token. `activations`: the peak of all tensors that exist only
+    within a micro-batch, which include logits and gathered weights.
+    """
+    d, ff, L, split = s["d"], s["ff"], s["layers"], gpus > 1
     recompute = recomputes(cfg, "cuda")
     adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     N = T  # the worst case: all tokens are response tokens
-    # The residual stream is in bf16 under FSDP. On one GPU autocast leaves the stream in fp32, and
-    # every linear layer makes a bf16 copy of its input and of its weights.
-    bf16 = bool(split or adapters)  # weights with adapters are in bf16
+    # Under FSDP, and if only adapters are trained, weights and residual stream are in bf16. Else
+    # autocast leaves the residual stream in fp32, and every linear layer makes a bf16 copy of its
+    # input and of its weights.
+    bf16 = bool(split or adapters)
     residual = 2 if bf16 else 4
-    # each adapter copies the input of its matrix; autocast copies the inputs of q, k, v, gate, up
+    # an adapter copies the input of its matrix; autocast copies the inputs of q, k, v, gate and up
     copies = 14 if adapters else 0 if split else 10
     layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 4 * s["normed"] + 8 * ff)
     weights = 0 if bf16 else 2 * s["layer"]
     kept = L * T * residual * d if recompute else L * (layer + weights)
-    # FSDP gathers a layer and the one after it, and keeps embedding and head whole until the end
+    # FSDP gathers a layer and the next layer, and keeps embedding and head whole until the end
     gathered, whole = (6 * s["layer"], 2 * s["root"]) if split else (weights, 0)
     chunk = min(cfg["micro_logits"], N * s["V"])
     head = 0 if adapters else 2 * s["V"] * d  # the gradient of the head
@@ -130,29 +141,20 @@ def update_bytes(s, cfg, gpus):
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
         end=4 * whole)  # embedding and head with their gradients in bf16 and in fp32
-    moving = adapters or P
-    out = dict(weights=4 * moving / gpus, gradients=4 * moving / gpus, AdamW=8 * moving / gpus,
-               frozen=2 * P * bool(adapters),
-               reference=2 * P / gpus * bool(cfg["kl_coef"] and not adapters),
-               critic=16 * s["body"] / gpus if cfg["algo"] == "ppo" else 0,
-               batch=40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus)
-    return out | dict(activations=max(peaks.values()))
+    batch = 40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus
+    return state_bytes(s, cfg, gpus) | dict(batch=batch, activations=max(peaks.values()))
 
 
 def generation_bytes(s, cfg, gpus, engine):
-    """Return the memory of generation on a GPU, {part: bytes}, and the cache bytes of a longest
-    response.
+    """Return (parts, response): the memory of generation on each GPU.
 
-    `trainer`: weights, moments, reference and critic. The gradients are freed before generation.
-    `engine`: the engine's bf16 copy of all weights. For vLLM also the memory of a forward pass:
-    the logits of `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB (from vLLM's source).
+    parts: dict(trainer, engine) in bytes. `trainer` is all of `state_bytes` except the gradients.
+    `engine` is for the engine's bf16 copy of all weights. For vLLM it includes a forward pass: the
+    logits of `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB (from vLLM's source).
+    response: bytes in the cache of a response of full length.
     """
-    if cfg["lora_rank"]:
-        trainer = 2 * s["P"] + 12 * cfg["lora_rank"] * s["sides"]
-    else:
-        trainer = (14 if cfg["kl_coef"] else 12) * s["P"] / gpus
-    trainer += 12 * s["body"] / gpus if cfg["algo"] == "ppo" else 0
-    copy = 2 * s["P"]
+    parts, copy = state_bytes(s, cfg, gpus), 2 * s["P"]
+    trainer = sum(parts.values()) - parts["gradients"]
     if engine == "vllm":
         copy += 1e9 + 12 * cfg["gen_batch"] * s["V"]
     longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
@@ -160,14 +162,15 @@ def generation_bytes(s, cfg, gpus, engine):
 
 
 def memory_plan(s, cfg, gpus, card, engine="vllm"):
-    """Return how a run fits on `gpus` cards of `card` bytes each, as a dict.
+    """Return how a run fits on `gpus` cards of `card` bytes each: dict(update, held, share, cache,
+    fits).
 
     update: bytes of an update. held: bytes of generation without the cache, {part: bytes}. share:
     vLLM's share of the card. cache: how many responses of full length fit into the cache at once.
     fits: whether the run fits.
     """
-    usable, parts = card * (1 - SPARED_SHARE) - SPARED, update_bytes(s, cfg, gpus)
-    if engine == "hf":  # its copy stays in memory during the update
+    usable, parts = usable_bytes(card), update_bytes(s, cfg, gpus)
+    if engine == "hf":  # the engine's copy of the weights stays in memory during the update
         parts["engine"] = 2 * s["P"]
     held, response = generation_bytes(s, cfg, gpus, engine)
     room, share = usable - held["trainer"], 0.0
@@ -181,10 +184,11 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
 
 
 def disk_bytes(s, runs):
-    """Return the most bytes of disk that the runs of a sweep take, one run after the other.
+    """Return the largest number of bytes on disk while the runs of a sweep train one by one.
 
-    A checkpoint is 12 bytes per parameter. An unfinished run has its newest two checkpoints and one
-    that is being written. A finished run keeps its model, and two checkpoints if `keep_last`.
+    A checkpoint takes 12 bytes per parameter. The run that trains has two checkpoints, and writes a
+    third. A finished run keeps its model, of 2 bytes per parameter, and two checkpoints if
+    `keep_last`.
     """
     finished = sum(2 + 24 * bool(c["keep_last"]) for c in runs)
     return (36 + finished) * s["P"]
@@ -211,29 +215,35 @@ def expected_longest(count, mean, most):
     return total
 
 
+def decoding_s(s, steps, rollouts, cached, card="H100"):
+    """Return the seconds of `steps` decoding steps on one card.
+
+    rollouts: unfinished responses, summed over the steps. cached: tokens in the cache, summed over
+    the steps. A step reads the weights once and every token in the cache. The CPU's time for the
+    step and for each unfinished response is added.
+    """
+    read = 2 * s["P"] * steps + 4 * s["kv"] * s["layers"] * cached  # bytes
+    return STEP_S * steps + ROLLOUT_S * rollouts + read / CARDS[card][1]
+
+
 def generation_s(s, cfg, rollouts, gpus, card="H100"):
     """Return the seconds that `gpus` cards need to generate `rollouts`, gen_batch at once on each.
-
-    A decoding step reads the weights once, and the cache of each unfinished response. The CPU's
-    time for the step and for each unfinished response is added.
     """
-    mean, most, bandwidth = mean_length(cfg), cfg["max_new_tokens"], CARDS[card][1]
+    mean, most = mean_length(cfg), cfg["max_new_tokens"]
     tokens = (1 - CUT) * mean + CUT * most
     square = (1 - CUT) * mean**2 * math.exp(SIGMA**2) + CUT * most**2
     each = rollouts / gpus
     steps = tokens * max(0.0, each / cfg["gen_batch"] - 1) + expected_longest(
         math.ceil(rollouts), mean, most)
-    cache = 4 * s["kv"] * s["layers"]  # bytes of a token
-    return (steps * (STEP_S + 2 * s["P"] / bandwidth) + each * tokens * ROLLOUT_S
-            + each * cache / bandwidth * (PROMPT * tokens + square / 2))
+    return decoding_s(s, steps, each * tokens, each * (PROMPT * tokens + square / 2), card)
 
 
 def update_s(s, cfg, rollouts, gpus, card="H100"):
-    """Return the seconds of an update.
+    """Return the seconds of an update's forward and backward passes on `gpus` cards.
 
     Per parameter and token, forward and backward take 6 FLOPs, recomputing activations takes 2 and
-    the reference takes 2. A critic takes as many as the policy. The softmax and the entropy of the
-    logits and their gradients are limited by memory bandwidth.
+    the reference takes 2. A critic takes as many as the policy. Softmax, entropy and the gradients
+    of the logits are limited by memory bandwidth.
     """
     _, bandwidth, speed = CARDS[card]
     tokens = rollouts * (PROMPT + mean_length(cfg)) / gpus
@@ -243,7 +253,7 @@ def update_s(s, cfg, rollouts, gpus, card="H100"):
 
 
 def fewest_gpus(s, cfg, card="H100"):
-    """Return the fewest cards that hold a run, or 0 if 8 do not."""
+    """Return the smallest number of cards on which a run fits, or 0 if it does not fit on 8."""
     memory = CARDS[card][0]
     return next((k for k in (1, 2, 4, 8) if memory_plan(s, cfg, k, memory)["fits"]), 0)
 
@@ -251,7 +261,7 @@ def fewest_gpus(s, cfg, card="H100"):
 def gpu_hours(cfg, card="H100"):
     """Return the GPU-hours of a run and its evaluations.
 
-    Returns None if the model's sizes are unknown, or if 8 cards cannot hold the run.
+    Returns None if the model's sizes are unknown, or if the run does not fit on 8 cards.
     """
     shape = read_shape(cfg["model"])
     s = None if why_unknown(cfg, shape) else sizes(shape)
@@ -272,23 +282,61 @@ def difficulty_hours(cfg, problems, card="H100"):
     return generation_s(sizes(read_shape(cfg["model"])), cfg, problems * cfg["s"], 1, card) / 3600
 
 
-def measured_hours(records):
-    """Return (GPU-hours of a run according to its log, GPU-hours estimated for the run).
+def measured_rate(folder):
+    """Return (count, rate): how many runs in a folder used GPUs, and their hours / estimated hours.
 
-    records: the records of its log.jsonl. Returns None if the run was not on GPUs, or if its
-    GPU-hours cannot be estimated.
+    The estimates are for the rollouts that the logs already have. Returns (0, 1.0) if no run used a
+    GPU, or if GPU-hours cannot be estimated.
     """
-    steps = [r for r in records if r["type"] == "step"]
-    if not steps or not str(records[0].get("device")).startswith("cuda"):
-        return None
-    estimate = gpu_hours(complete(records[0]["config"]) | dict(C=steps[-1]["rollouts"]))
-    return estimate and (steps[-1]["wall_s"] * records[0].get("ranks", 1) / 3600, estimate)
+    measured, estimated = [], []
+    for path in Path(folder).glob("**/log.jsonl"):
+        # the analysis reports broken logs
+        with contextlib.suppress(BadInput, KeyError, IndexError, AttributeError):
+            header, *records = read_log(path)
+            if not header["device"].startswith("cuda"):
+                continue
+            last = [r for r in records if r["type"] == "step"][-1]
+            if hours := gpu_hours(complete(header["config"]) | dict(C=last["rollouts"])):
+                measured.append(last["wall_s"] * header.get("ranks", 1) / 3600)
+                estimated.append(hours)
+    return len(measured), sum(measured) / sum(estimated) if measured else 1.0
+
+
+def of_runs(runs, problems, folder):
+    """Return a line about a list of runs: how many, their rollouts, GPU-hours and disk.
+
+    problems: how many problems sample.py measures before the runs, or None if the problems do not
+    exist yet. folder: the sweep's folder, which may have logs of runs. Hours and disk are left out
+    if all runs are on the CPU, or if they cannot be estimated.
+    """
+    line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
+    if all(c["device"] == "cpu" for c in runs):
+        return line
+    measured, rate = measured_rate(folder)
+    hours = []
+    for card in ["H100"] if measured else CARDS:
+        each = [gpu_hours(c, card) for c in runs]
+        if None not in each:
+            total = rate * (sum(each) + difficulty_hours(runs[0], problems or 0, card))
+            total = float(f"{total:.2g}")  # because an estimate is no more precise
+            hours.append(f"{total:,.{int(total < 10)}f}" + f" (of {card})" * (not measured))
+    if not hours:
+        return line
+    line += f", about {' or '.join(hours)} GPU-hours"
+    if problems:
+        line += f", also to measure {problems:,} problems"
+    if problems is None:
+        line += ", and more to measure the problems, which do not exist yet"
+    if measured:
+        line += f", scaled to the logs of {measured} runs ({rate:.2g} of the estimate)"
+    gigabytes = disk_bytes(sizes(read_shape(runs[0]["model"])), runs) / 1e9
+    return f"{line}; {gigabytes:,.0f} GB of disk"
 
 
 # ---- the table of memory -------------------------------------------------------------------------
 
 def why_unknown(cfg, shape):
-    """Return why the memory of a run is not known, as one line; "" if it is known."""
+    """Return why the memory of a run cannot be estimated, as one line, or "" if it can."""
     if cfg["dtype"] == "fp32":
         return "--dtype=fp32: these estimates are for bf16"
     return "" if sizes(shape) else (f"--model={cfg['model']}: the sizes of this model are unknown; "
@@ -298,7 +346,7 @@ def why_unknown(cfg, shape):
 def main(argv):
     own = dict(cards=("24 48 80 141", "sizes of a GPU, in GB, to try"),
                gpus=("1 2 4 8", "GPUs of a run to try"))
-    # a named model gets the paper's scale, not the data folder's
+    # without --model or --config, all models of SHAPES are printed
     named = [word for word in argv if word.startswith(("--model=", "--config="))]
     for i, model in enumerate([None] if named else SHAPES):
         cfg = parse(argv if named else [f"--model={model}", *argv], __doc__, own)

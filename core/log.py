@@ -2,8 +2,8 @@
 
     append(file, record)        # add one line to an open log
     read_log(path)              # its records; a torn last line is skipped
-    progress(folder)            # rollouts of a run so far, and how it ended
-    finished(cfg, folder)       # whether a run has nothing left to do
+    progress(folder)            # how many rollouts a run has made, and how it ended
+    finished(cfg, folder)       # whether a run has used its budget or diverged
 """
 import contextlib
 import gzip
@@ -18,10 +18,13 @@ from config import BadInput, all_rollouts, read_json
 
 @contextlib.contextmanager
 def atomic_write(path):
-    """Yield a file name next to `path`; that file replaces `path` in one step, or not at all."""
+    """Yield the name of a temporary file, which replaces `path` when the `with` block ends.
+
+    If the block raises, the temporary file is removed and `path` does not change.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # keep the suffix, from which savefig derives the format
+    # keep the suffix, because savefig derives the format from it
     part = path.with_name(f".{os.getpid()}.part.{path.name}")
     try:
         yield part
@@ -31,7 +34,7 @@ def atomic_write(path):
 
 
 def finite(value):
-    """Return `value` for JSON: None for nan and inf; numpy types become lists and numbers."""
+    """Return `value` for JSON: nan and inf become None, numpy's types become lists and numbers."""
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if hasattr(value, "tolist"):
@@ -48,17 +51,15 @@ def save_json(path, value, indent=1):
 
 
 def append(file, record):
-    """Append one record to an open log (a binary file without buffer): one line, one write.
+    """Append one record, as one line, to an open log (a binary file without buffer).
 
-    If the write fails halfway (a full disk), the half line is removed again.
+    If the write fails halfway, as on a full disk, half a line is left. `read_log` skips such a
+    line, and all scripts cut it off before they append again.
     """
-    line, start = json.dumps(finite(record)).encode() + b"\n", file.seek(0, os.SEEK_END)
-    try:
-        while line:
-            line = line[file.write(line):]
-    except OSError:
-        file.truncate(start)
-        raise
+    line = json.dumps(finite(record)).encode() + b"\n"
+    file.seek(0, os.SEEK_END)
+    while line:
+        line = line[file.write(line):]
 
 
 def read_log(path):
@@ -84,7 +85,7 @@ def read_log(path):
 
 
 def read_plan(folder):
-    """Return a sweep's sweep.json, which holds the last plan started, or {} if there is no file."""
+    """Return a sweep's sweep.json, the plan that was started last, or {} if the file is missing."""
     path = Path(folder) / "sweep.json"
     plan = read_json(path) if path.exists() else {}
     if plan and not isinstance(plan.get("config"), dict):
@@ -97,7 +98,7 @@ def progress(folder):
     path = Path(folder) / "log.jsonl"
     try:
         records = read_log(path) if path.exists() else []
-    except BadInput:  # train_grpo.py will report this log; the other runs of the sweep continue
+    except BadInput:  # train_grpo.py will report this log, and the sweep's other runs continue
         records = []
     rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
     return max(rollouts, default=0), records[-1].get("status", "") if records else ""

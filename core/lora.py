@@ -2,11 +2,11 @@
 
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --lora_rank=32 --lr_base=1e-5 ...
 
-Every linear layer of the body computes W + (32 / rank) B A. A and B are trained in fp32. W is
-frozen, in bf16 if a GPU computes in bf16 (Hu et al. 2021). The engine and the final model get the
-sum. The reference of the KL is the model with its adapters off, so the reference takes no memory.
-The paper does not use adapters. Adapters need an lr about ten times larger, and training with them
-uses one GPU only. Needs peft (requirements-lora.txt).
+Every linear layer of the body uses W + (32 / rank) B A in place of W (Hu et al. 2021). A and B are
+trained in fp32. W is frozen, in bf16 if a GPU computes in bf16. The engine and the final model get
+the sum. The reference of the KL is the model with its adapters off, so the reference takes no
+memory. The paper does not use adapters. Adapters need an lr about ten times larger, and they train
+on one GPU only. Needs peft (requirements-lora.txt).
 """
 import contextlib
 
@@ -19,13 +19,16 @@ def freeze(model, bf16):
     """Freeze a model's weights in place, in bf16 if `bf16`."""
     model.requires_grad_(False)
     if bf16:
-        for p in model.parameters():  # not its buffers, which hold rotary frequencies
+        for p in model.parameters():  # not the buffers, because rotary frequencies need fp32
             p.data = p.data.bfloat16()
     return model
 
 
 def add_adapters(model, rank, seed=0):
-    """Add adapters to a model, in place. B is 0, so outputs do not change yet. Raises BadInput."""
+    """Add adapters to a model, in place. B is 0, so outputs do not change yet.
+
+    Raises BadInput if peft is not installed.
+    """
     import torch
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -64,7 +67,7 @@ def adapters_off(model):
 
 
 def merged_weights(model):
-    """Yield (name, tensor) of each parameter of the plain model, with adapters added in fp32."""
+    """Yield (name, tensor) of each parameter without adapters; W is W + (32 / rank) B A in fp32."""
     layers = adapter_layers(model)
     for name, p in model.named_parameters():
         layer, _, last = name.rpartition(".base_layer.")
@@ -77,10 +80,8 @@ def merged_weights(model):
 
 def merge_adapters(model):
     """Add the adapters to the weights, then remove the adapters, in place."""
-    weights = {name: p.clone() for name, p in merged_weights(model)}
     for name, layer in adapter_layers(model).items():
+        layer.merge()
         model.set_submodule(name, layer.get_base_layer())
     del model.peft_config
-    for name, p in model.named_parameters():
-        p.data.copy_(weights[name])
     return model

@@ -7,11 +7,12 @@ from pathlib import Path
 
 
 def visible_gpus():
-    """Return the ids in CUDA_VISIBLE_DEVICES if it is set, else those that nvidia-smi lists."""
+    """Return the ids of the GPUs in CUDA_VISIBLE_DEVICES or, if it is unset, in nvidia-smi's list.
+    """
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is not None:
         ids = re.split(r"[,\s]+", text.strip(", "))
-        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # how CUDA and Slurm write none
+        return [] if ids[0] in ("", "-1", "NoDevFiles") else ids  # words for no GPU
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -20,26 +21,27 @@ def visible_gpus():
 
 
 def cores(root=Path("/sys/fs/cgroup")):
-    """Return how many cores this process may use, 1 or more.
+    """Return how many CPU cores this process may use, 1 or more.
 
-    If a container has a CPU quota (docker --cpus, Kubernetes limits), it counts, rounded down.
+    The CPU quota of a container (docker --cpus, Kubernetes limits) is respected and rounded down.
     root: the folder where Linux mounts control groups, of version 2 or 1.
     """
     count = len(os.sched_getaffinity(0))
     for files in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:
-        with contextlib.suppress(OSError, ValueError):  # no such file, or the quota "max"
+        with contextlib.suppress(OSError, ValueError):  # no such file, or no quota
             quota, period = " ".join((root / file).read_text() for file in files).split()
             count = min(count, int(quota) / int(period)) if int(quota) > 0 else count
     return max(1, int(count))
 
 
 def mixed_code(begun):
-    """Return a text if the commits in the set `begun` may differ from the present code, else "".
+    """Return a warning if runs were begun by other code than the present code, else "".
 
-    An edit does not change a run's identity, so one run or sweep can mix two versions of the code.
+    begun: the set of the commits that began the runs. An edit of the code does not change a run's
+    identity, so a run or a sweep can mix two versions of the code.
     """
     begun, now = begun - {None}, commit()
-    # the + of an edited commit does not show what was edited
+    # if a commit has a +, nobody knows whether the same lines were edited
     if not now or not begun or (begun == {now} and not now.endswith("+")):
         return ""
     old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))
@@ -48,7 +50,7 @@ def mixed_code(begun):
 
 
 def commit():
-    """Return the commit of this code, with a + if files were edited; None outside a repository."""
+    """Return the git commit of this code, with a + if files were edited, or None without git."""
     try:
         done = subprocess.run(["git", "describe", "--always", "--dirty=+", "--exclude=*"],
                               cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)

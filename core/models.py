@@ -1,11 +1,11 @@
 """core/models.py: load models from folders, hubs and checkpoints; shard them over ranks; save them.
 
-    model, tokenizer = load_model("data/arithmetic/base")   # or a hub's name, or a checkpoint
+    model, tokenizer = load_model("data/arithmetic/base")   # a folder, hub name or checkpoint
     start_ranks("auto"), shard_model(model, ...), full_weights(model)  # FSDP2
     save_checkpoint(folder, trained, tokenizer, state), load_checkpoint(folder, trained)
     write_model(folder, model, tokenizer, "bf16")           # a transformers folder
 
-No file is a pickle.
+Weights are written as safetensors, never as pickles, so that loading them runs no code.
 """
 import contextlib
 import errno
@@ -43,16 +43,17 @@ def check_model_path(path):
 
 @contextlib.contextmanager
 def load_errors(path, by="transformers"):
-    """Turn errors of transformers, vLLM or safetensors about a model into one line of BadInput.
+    """Raise BadInput, with one line, if the `with` block fails to load the model at `path`.
 
-    If stderr is a file, such as a run's out.txt, vLLM's whole traceback goes there too.
+    Yields the module transformers, with warnings and progress bars off. by: the library that loads.
+    If vLLM fails and stderr is a file, such as a run's out.txt, its traceback is printed there too.
     """
     import huggingface_hub
     import transformers
-    huggingface_hub.utils.logging.set_verbosity_error()  # else it prints every retry
+    huggingface_hub.utils.logging.set_verbosity_error()  # it would print every retry
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    # torch's checkpoints warn of this in a plain run
+    # torch.distributed.checkpoint warns of this if there is only one process
     warnings.filterwarnings("ignore", "torch.distributed is disabled")
     try:
         yield transformers
@@ -66,7 +67,7 @@ def load_errors(path, by="transformers"):
 
 
 def load_tokenizer(path):
-    """Load the tokenizer of a folder or hub name and give it a pad token. Raises BadInput."""
+    """Return the tokenizer of a folder or hub name, with a pad token. Raises BadInput."""
     with load_errors(check_model_path(path)) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
     if tokenizer.pad_token_id is None:
@@ -86,164 +87,140 @@ def check_lengths(path, cfg):
 
 
 def is_checkpoint(path):
-    """Return whether a folder is a checkpoint of train_grpo.py, whole or torn."""
+    """Return whether a folder is a checkpoint of train_grpo.py, complete or not."""
     return (Path(path) / "state.json").exists()
 
 
 def checkpoint_state(path):
-    """Return state.json of a checkpoint of train_grpo.py whose shards are all there.
+    """Return state.json of a complete checkpoint: all its files are there, with their full sizes.
 
-    Raises OSError or ValueError if it is torn.
+    Raises OSError or ValueError if the checkpoint is incomplete.
     """
     state = json.loads((Path(path) / "state.json").read_text())
     for name, size in state["files"].items():
         if (Path(path) / name).stat().st_size != size:
-            raise ValueError(f"{name} is not whole")
+            raise ValueError(f"{name} is incomplete")
     return state
 
 
-def model_folder(path):
-    """Return the exported model of a run's folder or, if it has none, its newest whole checkpoint.
+def newest_checkpoint(run):
+    """Return the path of a run's newest complete checkpoint, or None; print the incomplete ones."""
+    for path in sorted((run / "ckpt").glob("step_*"), reverse=True):
+        try:
+            checkpoint_state(path)
+            return path
+        except (OSError, ValueError, KeyError) as e:
+            print(f"{path}: not a whole checkpoint ({type(e).__name__}), skipped", file=sys.stderr)
 
-    Other paths and hub names are returned unchanged. Raises BadInput if a run has neither a model
-    nor a whole checkpoint.
+
+def model_folder(path):
+    """Return the folder of a run's exported model or, if it has none, of its newest checkpoint.
+
+    Incomplete checkpoints are skipped. A path that is not a run, or a hub name, is returned
+    unchanged. Raises BadInput if a run has neither a model nor a complete checkpoint.
     """
     run = Path(path)
     if (run / "config.json").exists() or not (run / "log.jsonl").exists():
-        return path  # unchanged: a folder without its ./ could be mistaken for a hub name
+        return path  # not str(run), which drops a leading ./ and could be mistaken for a hub name
     if (run / "model" / "config.json").exists():
         return str(run / "model")
-    for checkpoint in sorted(run.glob("ckpt/step_*"), reverse=True):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            checkpoint_state(checkpoint)
-            return str(checkpoint)
+    if checkpoint := newest_checkpoint(run):
+        return str(checkpoint)
     raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
 
 
-def load_weights(kind, path, device="cpu", **more):
+def load_weights(kind, path, device="cpu", **settings):
     """Load the model of a folder, hub name or checkpoint as transformers' class `kind`.
 
-    The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes but
-    no weights, which `load_shards` reads after the model is split over ranks. But if the files do
-    not hold the weights by name, or hold adapters, the whole model is loaded on the CPU. Raises
-    BadInput.
+    The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes
+    only, and `load_shards` sets its weights and buffers after the model is split over ranks. The
+    head of a critic has no useful values, because no file has them. settings: values that replace
+    those of config.json. Raises BadInput.
     """
     import torch
     with load_errors(check_model_path(path)) as transformers:
-        auto = getattr(transformers, kind)
-        state = checkpoint_state(path) if is_checkpoint(path) else {}  # raises if it is torn
-        if adapters := state.get("lora"):  # the checkpoint holds adapters only
-            base = load_weights(kind, adapters["model"], **more)
+        if device == "meta":
+            return model_without_weights(kind, path, "meta", **settings)
+        if not is_checkpoint(path):
+            auto = getattr(transformers, kind)
+            return auto.from_pretrained(path, dtype=torch.float32, **settings).to(device)
+        if adapters := checkpoint_state(path).get("lora"):  # the checkpoint holds adapters only
+            base = load_weights(kind, adapters["model"], **settings)
             model = lora.add_adapters(base, adapters["rank"])
             read_tensors({name: p.detach() for name, p in model.named_parameters()
                           if p.requires_grad}, path)
             lora.merge_adapters(model)
         else:
-            model = on_meta(auto, path, **more)
-            if has_all_weights(path, model):
-                if device == "meta":
-                    return model
-                if not unset_buffers(materialize(model, device)):
-                    return load_shards(model, path, device)
-            model = auto.from_pretrained(path, dtype=torch.float32, **more).eval()
-        return model.to("cpu" if device == "meta" else device)
+            model = model_without_weights(kind, path, "cpu", **settings)
+            tensors = {name: p.detach() for name, p in model.named_parameters()}
+            read_tensors({name: tensor for name, tensor in (tensors | stored_buffers(model)).items()
+                          if not name.startswith(("score.", "classifier."))}, path)
+        return model.to(device)
 
 
-def on_meta(auto, path, **more):
-    """Return the model of a folder on "meta", without weights; `auto` is transformers' class."""
+def model_without_weights(kind, path, device, **settings):
+    """Return the model of a folder in fp32 and eval mode, with undefined weights, on `device`."""
     import torch
     import transformers
-    settings = transformers.AutoConfig.from_pretrained(path, **more)
-    with torch.device("meta"):
-        model = auto.from_config(settings, dtype=torch.float32).eval()
-    if model.can_generate():  # if there is no file, transformers uses the model's config
+    from transformers.initialization import no_init_weights
+    model_config = transformers.AutoConfig.from_pretrained(path, **settings)
+    with torch.device(device), no_init_weights():
+        model = getattr(transformers, kind).from_config(model_config, dtype=torch.float32).eval()
+    model.tie_weights()
+    if model.can_generate():  # if there is no such file, transformers uses the model's config
         with contextlib.suppress(OSError):
             model.generation_config = transformers.GenerationConfig.from_pretrained(path)
     return model
 
 
-def stored_tensors(path):
-    """Return (folder, {name: metadata}) of the tensors in safetensors files.
-
-    `path` is a transformers folder, a checkpoint or a hub name, whose files are downloaded first.
-    """
-    import torch.distributed.checkpoint as dcp
-    if not Path(path).exists():
-        import huggingface_hub
-        names = ["model*.safetensors", "*.json"]
-        path = huggingface_hub.snapshot_download(path, allow_patterns=names)
-    reader = dcp.HuggingFaceStorageReader(str(path))
-    return path, reader.read_metadata().state_dict_metadata
-
-
-def has_all_weights(path, model):
-    """Return whether the files hold all parameters, unquantized; a critic's head may be missing."""
-    names = {name for name in dict(model.named_parameters()) | stored_buffers(model)
-             if not name.startswith(("score.", "classifier."))}
-    quantized = hasattr(model.config, "quantization_config")
-    return names <= set(stored_tensors(path)[1]) and not quantized
-
-
-def materialize(model, device):
-    """Move a model to `device`. If it is on meta, allocate its parameters and set its buffers."""
-    if model.device.type != "meta":
-        return model.to(device)
-    model.to_empty(device=device)
-    model.tie_weights()
-    for buffer in model.buffers():
-        if buffer.is_floating_point():
-            buffer.fill_(float("nan"))  # `unset_buffers` finds buffers that stay NaN
-    for module in model.modules():
-        if next(module.buffers(recurse=False), None) is not None:
-            model._init_weights(module)  # sets buffers such as rotary frequencies
-    return model
-
-
-def unset_buffers(model):
-    """Return the buffers of a materialized model that have no value yet.
-
-    For example, a buffer of Falcon-H1 is set in its constructor only, not by transformers'
-    `_init_weights`.
-    """
-    return [name for name, buffer in model.named_buffers()
-            if name not in stored_buffers(model) and buffer.is_floating_point()
-            and buffer.isnan().any()]
-
-
 def stored_buffers(model):
-    """Return {name: buffer} of the buffers that files hold, such as DeepSeek V3's routing bias."""
-    return {f"{prefix}.{name}".lstrip("."): buffer for prefix, module in model.named_modules()
-            for name, buffer in module.named_buffers(recurse=False)
-            if name not in module._non_persistent_buffers_set}
+    """Return {name: buffer} of buffers that are saved with the weights.
+
+    An example is the routing bias of DeepSeek V3. Rotary frequencies are not saved.
+    """
+    stored = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name in stored}
 
 
 def load_shards(model, path, device):
-    """Read the weights at `path` into a model on meta; each rank reads only its own shards.
+    """Set the weights and buffers of a sharded model that is on the meta device, in place.
 
-    Weights that the files lack (the head of a critic) become 0. Raises BadInput if a buffer stays
-    without a value.
+    Every rank must call this function. Rank 0 reads the whole model at `path` into the memory of
+    its host, and sends every rank the shards of this rank.
     """
-    if names := unset_buffers(materialize(model, device)):
-        raise BadInput(f"--model={path}: models of kind {model.config.model_type} cannot be split "
-                       f"over processes: nothing sets {names[0]}; use one process")
-    folder, stored = stored_tensors(path)
-    tensors = {name: p.detach() for name, p in model.named_parameters()} | stored_buffers(model)
-    for name in set(tensors) - set(stored):
-        tensors.pop(name).zero_()
-    read_tensors(tensors, folder)
+    import torch
+    from torch.distributed.tensor import DTensor, distribute_tensor
+    model.to_empty(device=device)
+    model.tie_weights()
+    if RANK == 0:
+        whole = (load_weights("AutoModelForCausalLM", path) if model.can_generate()
+                 else load_critic(path, "cpu"))
+        tensors = dict(whole.named_parameters()) | dict(whole.named_buffers())
+    for name, target in (*model.named_parameters(), *model.named_buffers()):
+        target = target.detach()
+        if RANK == 0:
+            tensor = tensors[name].detach().to(device, target.dtype).contiguous()
+        else:
+            tensor = torch.empty(target.shape, dtype=target.dtype, device=device)
+        if isinstance(target, DTensor):
+            tensor = distribute_tensor(tensor, target.device_mesh, target.placements)
+        else:
+            torch.distributed.broadcast(tensor, 0)
+        target.copy_(tensor)
     return model
 
 
 def read_tensors(tensors, folder):
-    """Read the tensors of these names from a folder's safetensors files into `tensors` in place."""
+    """Read the tensors with the names in {name: tensor} from a checkpoint's files, in place."""
     import torch.distributed.checkpoint as dcp
     dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
 
 
 def load_model(path, device="auto"):
-    """Load (causal LM, tokenizer) from a transformers folder, hub name or checkpoint of a run.
+    """Return (causal LM, tokenizer) of a transformers folder, hub name or checkpoint of a run.
 
-    The model is in fp32 and eval mode, on `device`. See `load_weights` for "meta". Raises BadInput.
+    The model is in fp32 and eval mode, on `device`: "auto" is the GPU if there is one. See
+    `load_weights` for "meta". Raises BadInput.
     """
     import torch
     if device == "auto":
@@ -253,15 +230,15 @@ def load_model(path, device="auto"):
 
 
 def is_bf16(dtype, device):
-    """Return whether --dtype means bf16 on a torch.device or its name; auto means bf16 on a GPU."""
+    """Return whether --dtype means bf16 on `device`; auto means bf16 if `device` is a GPU."""
     return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
 
 
 def load_critic(path, device):
-    """Return PPO's critic: the base model with a value head of zeros in place of its vocabulary.
+    """Return PPO's critic: the base model, with an output layer that computes one value per token.
 
-    It is in fp32 and eval mode; device as in `load_weights`. Raises BadInput if transformers has
-    no such class for this kind of model.
+    The output layer is all zeros. The critic is in fp32 and eval mode; `device` is as in
+    `load_weights`. Raises BadInput if transformers has no critic for this kind of model.
     """
     import torch
     critic = load_weights("AutoModelForTokenClassification", path, device, num_labels=1)
@@ -271,7 +248,7 @@ def load_critic(path, device):
 
 
 def value_head(critic):
-    """Return the layer of a critic that computes its values; transformers has two names for it."""
+    """Return the output layer of a critic, which transformers calls `score` or `classifier`."""
     return critic.score if hasattr(critic, "score") else critic.classifier
 
 
@@ -280,7 +257,7 @@ def value_head(critic):
 
 
 class BodyOutput(tuple):
-    """The output of a model's body, as (last hidden state,); its other fields are None."""
+    """The output of a model's body: item 0 and `last_hidden_state`; all other fields are None."""
     last_hidden_state = property(lambda self: self[0])
 
     def __getattr__(self, name):
@@ -290,11 +267,12 @@ class BodyOutput(tuple):
 def logits_of(model, hidden):
     """Return the logits (N, V) that a causal LM computes from its last hidden states (N, d).
 
-    The output embedding is not enough: Gemma 2 caps its logits, Granite and Cohere scale them. So
-    this runs the model's own forward, with a body that returns `hidden`.
+    The output embedding is not enough, because Gemma 2 caps its logits, and Granite and Cohere
+    scale them. So this function calls the model's own forward method after it has replaced the
+    model's body by a function that returns `hidden`.
     """
     output = BodyOutput((hidden[None],))
-    # OPT calls its decoder directly; models like BERT call their output embedding `decoder`
+    # OPT calls get_decoder() instead of base_model. BERT's get_decoder() is the output embedding
     bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
     for body in bodies:
         body.forward = lambda *args, **kwargs: output
@@ -306,22 +284,25 @@ def logits_of(model, hidden):
 
 
 def has_linear_attention(model):
-    """Return whether some layers keep a recurrent state instead of keys and values."""
+    """Return whether some layers of a model cache a recurrent state instead of keys and values."""
     from transformers import DynamicCache
     return any(hasattr(layer, "recurrent_states") for layer in
                DynamicCache(config=model.config).layers)
 
 
 def layer_list(model):
-    """Return the list of a transformer's layers. GPT-2 calls it `h`, other models `layers`."""
+    """Return a transformer's list of layers, which GPT-2 calls `h` and other models `layers`.
+
+    Raises BadInput if the model has no such list.
+    """
     import torch
     size = model.config.get_text_config().num_hidden_layers
     for module in model.base_model.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == size:
             return module
-    raise BadInput(f"--model={model.name_or_path}: no list of its {size} layers to split or to "
-                   f"recompute (kind {model.config.model_type}); use one process and "
-                   "--activation_checkpointing=false")
+    raise BadInput(f"--model={model.name_or_path}: a model of kind {model.config.model_type} has "
+                   f"no list of its {size} layers, which several processes and activation "
+                   "checkpointing need; use one process and --activation_checkpointing=false")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -329,7 +310,7 @@ def layer_list(model):
 
 
 def start_ranks(device):
-    """Join torchrun's process group, if there is one; return the device of this rank."""
+    """Return the device of this rank, after joining the process group of torchrun, if any."""
     import torch
     cuda = device != "cpu" and torch.cuda.is_available()
     if WORLD > 1:
@@ -341,7 +322,7 @@ def start_ranks(device):
 
 
 def all_reduce(numbers, op="SUM"):
-    """Reduce a list of numbers over the ranks, number by number."""
+    """Return a list of numbers, each reduced over all ranks by `op`: SUM, MIN or MAX."""
     if WORLD == 1:
         return list(numbers)
     import torch
@@ -351,12 +332,13 @@ def all_reduce(numbers, op="SUM"):
 
 
 def shard_model(model, device, forward, dtype="auto"):
-    """Shard a model over all ranks with FSDP2, in place: parameters, gradients and moments in fp32.
+    """Shard a model over all ranks with FSDP2, in place.
 
-    A GPU computes in --dtype. `forward` is the function that runs the model in training
-    (token_logps or token_values). FSDP gathers embedding and head around `forward`, and the weights
-    of a layer around that layer. Embedding and head stay gathered until the backward pass. A frozen
-    model, such as the reference, has no backward pass, so its embedding and head are freed at once.
+    Parameters, gradients and moments are in fp32; a GPU computes in `dtype` (--dtype). `forward` is
+    the function that runs the model in training: token_logps or token_values. FSDP gathers the
+    embedding and the head around `forward`, and the weights of a layer around the layer's forward
+    and backward pass. Embedding and head stay gathered until the backward pass. A frozen model,
+    such as the reference, has no backward pass, so its embedding and head are freed at once.
     """
     import torch
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
@@ -374,14 +356,15 @@ def shard_model(model, device, forward, dtype="auto"):
 
 
 def call_sharded(function, model):
-    """Return `function` bound to `model`, with FSDP's hooks around it if the model is sharded."""
+    """Return `function` bound to `model`. If the model is sharded, FSDP's hooks run around it."""
     return getattr(model, function.__name__, functools.partial(function, model))
 
 
 def full_weights(model):
-    """Yield (name, whole tensor) of each parameter and stored buffer; tied parameters appear once.
+    """Yield (name, whole tensor) of every parameter and of every buffer that is saved.
 
-    Every rank must iterate over all of them, in this order. Adapters are merged into the weights.
+    Tied parameters appear once, and adapters are merged into the weights. Every rank must read all
+    items, because the ranks gather each tensor together.
     """
     for name, p in lora.merged_weights(model):
         yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
@@ -389,17 +372,17 @@ def full_weights(model):
 
 
 def recomputes(cfg, device):
-    """Return whether layers keep only their inputs (activation_checkpointing; auto = on a GPU)."""
+    """Return whether --activation_checkpointing is on for `device`; auto is on if it is a GPU."""
     wanted = cfg["activation_checkpointing"]
     return wanted == "true" or (wanted == "auto" and str(device).startswith("cuda"))
 
 
 def checkpoint_activations(model):
-    """Keep only the input of each layer for the backward pass, and compute the rest again."""
+    """Make layers keep only their inputs for the backward pass, and compute the rest again."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
     for layer in layer_list(model):
-        # transformers checkpoints a layer in training mode only; the layer's dropouts stay in eval
-        # mode
+        # transformers recomputes only layers in training mode. The dropouts inside a layer are
+        # modules of their own and stay in eval mode
         layer.training = True
 
 
@@ -410,7 +393,7 @@ def checkpoint_activations(model):
 
 @contextlib.contextmanager
 def disk_errors(folder):
-    """Raise disk failures as OSError, whatever safetensors, tokenizers or torch raise for them."""
+    """Raise OSError if safetensors, tokenizers or torch fail to read or write in `folder`."""
     from torch.distributed.checkpoint.api import CheckpointException
     try:
         yield
@@ -432,33 +415,33 @@ def write_model(folder, model, tokenizer, dtype):
     weights = {name: weight.to("cpu", kind) for name, weight in full_weights(model) if RANK == 0}
     if RANK == 0:
         shutil.rmtree(folder, ignore_errors=True)
-        with disk_errors(folder), unchecked_generation_config(model, folder):
+        given = model.generation_config
+        model.generation_config = type(given)()  # save_pretrained may refuse `given`
+        with disk_errors(folder):
             model.config.dtype = kind
             model.save_pretrained(folder, state_dict=weights)
-            tokenizer.save_pretrained(folder)
+            model.generation_config = given
+            write_settings(folder, model, tokenizer)
 
 
-@contextlib.contextmanager
-def unchecked_generation_config(model, folder):
-    """Write the model's generation config into the folder unchecked, after the `with` block.
+def write_settings(folder, model, tokenizer):
+    """Write the config, the generation config and the tokenizer of a model.
 
-    transformers loads some settings that it refuses to save, such as Llama 2's temperature without
-    do_sample. They belong to the base model, and the trained model keeps them.
+    The generation config is written without the checks of transformers, which refuses to save some
+    settings that it loads, such as Llama 2's temperature without do_sample.
     """
-    given = model.generation_config
-    model.generation_config = type(given)()
-    try:
-        yield
-    finally:
-        model.generation_config = given
-    given.to_json_file(Path(folder) / "generation_config.json", keys_to_pop=["compile_config"])
+    model.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    model.generation_config.to_json_file(Path(folder) / "generation_config.json",
+                                         keys_to_pop=["compile_config"])
 
 
 def training_state(trained):
-    """Return {name: tensor} of a checkpoint's content; writing to a tensor changes the training.
+    """Return {name: tensor} of the weights and AdamW's moments, which a checkpoint holds.
 
-    trained: [(prefix, model, optimizer), ...]. The name of a weight is prefix + NAME. AdamW's
-    tensors for the weight are prefix + "exp_avg.NAME" and the like.
+    The tensors are those of the models and optimizers, so `load_checkpoint` reads into them.
+    trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME. The moments of the
+    weight are called prefix + "exp_avg." + NAME and prefix + "exp_avg_sq." + NAME.
     """
     import torch
     tensors = {}
@@ -477,15 +460,17 @@ def training_state(trained):
     return tensors
 
 
-FILE_BYTES = 2**29  # bytes of a checkpoint file; two copies of one file are in memory at a time
+# Bytes of a checkpoint file. Two copies of one file are in the host's memory while it is written
+FILE_BYTES = 2**29
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
-    """Write ckpt/step_NNNNNNNN in one step; keep the newest two and those in state["keep"].
+    """Write the checkpoint ckpt/step_NNNNNNNN, and remove old ones.
 
-    The folder is written under another name and then renamed. Its state.json is written last and
-    marks the checkpoint as whole. Every rank must call this and writes its own shard, so all ranks
-    must see the folder.
+    The newest two checkpoints stay, and those after the updates in state["keep"]. The folder is
+    written under another name and then renamed. state.json is written last and lists the files with
+    their sizes, so that an incomplete checkpoint is recognised. Every rank must call this function
+    and writes its own shard, so all ranks must see the folder.
     """
     import torch.distributed.checkpoint as dcp
     part = folder / "ckpt" / "part"
@@ -501,11 +486,9 @@ def save_checkpoint(folder, trained, tokenizer, state):
         writer = dcp.HuggingFaceStorageWriter(str(part), fqn_to_index_mapping=files,
                                               save_distributed=True)
         dcp.save(tensors, storage_writer=writer, no_dist=WORLD == 1)
+        if RANK == 0:
+            write_settings(part, trained[0][1], tokenizer)
     if RANK == 0:
-        model = trained[0][1]
-        with disk_errors(part), unchecked_generation_config(model, part):
-            for piece in (model.config, tokenizer):
-                piece.save_pretrained(part)
         for file in part.iterdir():
             with open(file, "rb") as f:
                 os.fsync(f.fileno())
@@ -519,7 +502,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
 
 
 def keep_checkpoints(folder, newest, steps):
-    """Remove a run's checkpoints, except the `newest` few and the updates in `steps`."""
+    """Remove a run's checkpoints, except the newest `newest` and those of updates in `steps`."""
     paths = sorted((folder / "ckpt").glob("step_*"), reverse=True)
     for path in paths[newest:]:
         if int(path.name.removeprefix("step_")) not in steps:
@@ -527,26 +510,20 @@ def keep_checkpoints(folder, newest, steps):
 
 
 def load_checkpoint(folder, trained):
-    """Load the newest whole checkpoint into models and optimizers, in place; return its state.
+    """Load a run's newest complete checkpoint into models and optimizers; return its state.json.
 
-    Returns None if there is no whole checkpoint. Torn checkpoints are skipped. Rank 0 chooses the
-    checkpoint, which may have been written by another number of ranks. Raises OSError if the
-    checkpoint cannot be read or belongs to another model.
+    Returns None if there is no complete checkpoint. Rank 0 chooses the checkpoint, which may have
+    been written by another number of ranks. Raises OSError if the checkpoint cannot be read or
+    belongs to another model.
     """
-    tensors, step = training_state(trained), -1
-    for path in sorted((folder / "ckpt").glob("step_*"), reverse=True) if RANK == 0 else ():
-        try:
-            step = checkpoint_state(path)["step"]
-            break
-        except (OSError, ValueError, KeyError) as e:
-            print(f"{path}: not a whole checkpoint ({type(e).__name__}), skipped", file=sys.stderr)
-    step = int(all_reduce([step], "MAX")[0])
+    newest = newest_checkpoint(folder) if RANK == 0 else None
+    step = int(all_reduce([checkpoint_state(newest)["step"] if newest else -1], "MAX")[0])
     if step < 0:
         return None
     path = folder / "ckpt" / f"step_{step:08d}"
     with disk_errors(path):
-        read_tensors(tensors, path)
+        read_tensors(training_state(trained), path)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
-        if later.name > path.name:  # a torn checkpoint would count as one of the newest two
+        if later.name > path.name:  # incomplete, but it would count as one of the newest two
             shutil.rmtree(later)
     return checkpoint_state(path)

@@ -1,7 +1,7 @@
 """core/plots.py: what all figures use: colours, numbers as text, axes of budgets, saving.
 
-Matplotlib is imported only when a figure is drawn, so that planning and --help do not need it.
-fit_sigmoid.py needs no other file than this one to fit a CSV.
+Matplotlib is imported only when a figure is drawn, so that planning and --help do not need it. This
+file imports no other file of isocompute, so fit_sigmoid.py and this file are enough to fit a CSV.
 """
 import logging
 import math
@@ -11,17 +11,15 @@ import textwrap
 
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
             gpu_hours="GPU-hours of training C", updates="updates M")
-# The colours of n = 2, 4, 8, ..., 4096. Neighbouring colours look different on a projector and
-# to the colour-blind
+# The colours of n = 2, 4, 8, ..., 4096. Neighbouring colours look different on a projector and to
+# colour-blind readers
 SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
           "#6b4a2b").split()
 
 
 def format_si(x):
-    """Return a number as text with three digits and a suffix, up to 1e12: 1270000 -> 1.27M."""
-    if abs(x) >= 9.995e11:
-        return f"{x:.3g}"
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+    """Return a number as text with three digits and a suffix: 1270000 -> 1.27M."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= 0.9995 * size:
             return f"{x / size:.3g}{letter}"
     return f"{x:.3g}"
@@ -33,16 +31,20 @@ def plural(k, noun):
 
 
 def pairs_text(pairs, several, most=6):
-    """Return pairs (B_p, n) as text, at most `most` of them. If `several` is false there is one
-    B_p, so only the n are named."""
+    """Return the first `most` pairs (B_p, n) as text, and the number of the others.
+
+    several: whether there are several B_p. If not, only the n are written.
+    """
     pairs = sorted({tuple(pair) for pair in pairs})
     names = [f"({b}, {n})" if several else str(n) for b, n in pairs[:most]]
     return ", ".join(names) + f" and {len(pairs) - most} more" * (len(pairs) > most)
 
 
 def missing_text(missing, most):
-    """Return as text how many planned runs did not finish, and the names and reasons of the first
-    `most`."""
+    """Return as text how many planned runs did not finish, and the first `most` with reasons.
+
+    missing: from core.runs.missing_cells.
+    """
     cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
     return f"missing {len(missing)}: {'; '.join(cells)}" + ", ..." * (len(missing) > most)
 
@@ -53,8 +55,10 @@ def wrap(text, width):
 
 
 def colours(ns):
-    """Return {n: colour} in order of n. An n has the same colour in every figure. An n between two
-    powers of 2 has a colour between the colours of these powers."""
+    """Return {n: colour} in order of n. An n has the same colour in every figure.
+
+    If n is not a power of 2, its colour is a mix of the colours of the two nearest powers.
+    """
     from matplotlib.colors import to_rgb
     out = {}
     for n in sorted(ns):
@@ -65,8 +69,11 @@ def colours(ns):
 
 
 def canvas(rows, cols, size, **more):
-    """Return (figure, axes (rows, cols)) of a size in inches, without a window."""
-    # if HOME is read-only, matplotlib warns that its start takes a second longer
+    """Return (figure, axes (rows, cols)) for a figure of `size` inches that is only saved.
+
+    more: options of matplotlib's `subplots`.
+    """
+    # because matplotlib warns about a slow start if HOME is read-only
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
     matplotlib.use("Agg")
@@ -75,19 +82,22 @@ def canvas(rows, cols, size, **more):
 
 
 def inches_of(ax):
-    """Return the width of an axis in inches, with its labels."""
+    """Return the width in inches of the axes `ax` with their labels."""
     return ax.figure.get_figwidth() / ax.get_subplotspec().get_gridspec().ncols
 
 
 def budget_axis(ax, low, high, unit=""):
-    """Make a log axis of budgets with ticks such as 10k, 20k, 50k: one, two or three per decade, as
-    the width allows."""
+    """Make the x axis a log axis of budgets, with one, two or three ticks per decade.
+
+    The number of ticks depends on the width of the axes. unit: a key of AXIS to label the axis, or
+    "" for no label.
+    """
     from matplotlib.ticker import LogLocator
     ax.set_xscale("log")
     decades = math.log10(high / low) * 4.8 / inches_of(ax)
     ax.xaxis.set_major_locator(LogLocator(
         subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.3 else (1,)))
-    # beyond the last budget there are only the names of `end_labels`
+    # no ticks above `high`, because the names of `end_labels` are there
     ax.xaxis.set_major_formatter(lambda C, _: format_si(C) if C <= 1.01 * high else "")
     ax.minorticks_off()
     if unit:
@@ -95,15 +105,15 @@ def budget_axis(ax, low, high, unit=""):
 
 
 def log_ticks(axis, values):
-    """Set the ticks of a log axis to these values, written as plain numbers."""
+    """Set the ticks of a log axis to `values`, written as plain numbers."""
     axis.set_ticks(values, [f"{v:g}" for v in values])
     axis.axes.minorticks_off()
 
 
 def spread(values, step, top):
-    """Move values apart until neighbours differ by `step` or more and none is above `top`.
+    """Return `values`, the highest first, moved so that neighbours differ by `step` or more.
 
-    values: the highest first. Returns them in the same order.
+    No value is above `top`.
     """
     down, up, out = [], [], []
     for value in values:
@@ -118,15 +128,15 @@ def spread(values, step, top):
 def end_labels(ax, ends):
     """Write the name of each line to the right of the line's end, and widen the x axis for it.
 
-    ends: [(x, y, text, colour)]. Names that would overlap move apart. A thin grey line leads from a
-    moved name to the end of its line. The limits of y must be set before the call.
+    ends: [(x, y, text, colour)]. A name that would overlap another is moved, and a thin grey line
+    connects it with the end of its line. Set the limits of y before the call.
     """
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: -end[1])
     if not ends:  # no curve could be fitted
         return
     (low, high), left, right = ax.get_ylim(), ax.get_xlim()[0], max(x for x, *_ in ends)
     letters = max(len(text) for *_, text, _ in ends)
-    width = inches_of(ax) - 0.9  # without the label and the ticks of y
+    width = inches_of(ax) - 0.9  # the label and the ticks of y take 0.9 inches
     room = min(0.25 + 0.09 * letters, 0.6 * width)
     inch = (right / left) ** (1 / (width - room))  # x grows by this factor per inch
     ax.set_xlim(left, right * inch ** room)
@@ -140,8 +150,7 @@ def end_labels(ax, ends):
 
 
 def legend(fig, axes):
-    """Draw one legend for all axes, below them. The n come first, in order. Equal names are listed
-    once."""
+    """Draw one legend for all axes below them. It lists equal names once, and the n first."""
     named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
     if named:
         def n_of(name):
@@ -154,14 +163,15 @@ def legend(fig, axes):
         cols = len(names)
         while cols > 1 and width(cols) > fig.get_figwidth():
             cols -= 1
-        names = [name for i in range(cols) for name in names[i::cols]]  # legend fills columns first
+        # so that the names are read by rows, because a legend is filled by columns
+        names = [name for i in range(cols) for name in names[i::cols]]
         fig.legend([named[name] for name in names], names, fontsize=9, ncols=cols,
                    loc="outside lower center")
 
 
 def draw_n_star(ax, panel, unit):
-    """Draw n*(C) of a panel and the n tied with the best. If there are several B_p, draw B_p of the
-    best pair too."""
+    """Draw n*(C) of a panel, the n tied with the best, and if there are several B_p, the best B_p.
+    """
     env = panel["envelope"]
     if near := {(a["C"], n) for a in panel["near"] for _, n in a["set"]}:
         ax.plot(*zip(*near), "s", color="0.6", ms=5, zorder=1,
@@ -174,7 +184,7 @@ def draw_n_star(ax, panel, unit):
                 label="$B_p$ of the best pair")
         ticks |= {min(env["B_p"]), max(env["B_p"])}
     for s in panel["switches"]:
-        if s["why"] == "crossing" and s["clear"]:  # an open interval extends to the edge
+        if s["why"] == "crossing" and s["clear"]:  # an open interval ends at the edge of the panel
             ax.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1], color="C0",
                        alpha=0.13, lw=0, zorder=0, label="where a switch may lie (90%)")
     ax.set(yscale="log", ylabel="n*", ylim=(min(ticks) / 1.5, max(ticks) * 1.5))
@@ -184,8 +194,8 @@ def draw_n_star(ax, panel, unit):
 
 
 def draw_records(ax, records):
-    """Draw the points of `pooled_records` and their running average. The paper fits its law to this
-    average."""
+    """Draw `records` (frontier.pooled_records) and their running average, to which the paper fits
+    its law."""
     ax.plot(records["C"], records["n"], "o", color="0.45", ms=4, mfc="none",
             label="n of a record-breaking point of all runs")
     ax.plot(records["C"], [2 ** y for y in records["log2_n_mean"]], "DC1", ms=4.5, mfc="none",
@@ -193,8 +203,10 @@ def draw_records(ax, records):
 
 
 def write(fig, path, small=""):
-    """Write a figure to a temporary file, rename the file, and close the figure. small: text in
-    small type below the figure."""
+    """Write a figure to `path` and close it. small: text in small type below the figure.
+
+    A temporary file is written and then renamed, so that nobody reads an incomplete figure.
+    """
     import matplotlib.pyplot as plt
     part = f"{path}.{os.getpid()}.png"
     small = wrap(small, int(16 * fig.get_figwidth()))
@@ -209,11 +221,14 @@ def write(fig, path, small=""):
 
 
 def save(fig, path, front, title):
-    """Write a figure with a title: front["title"] if there is one, else `title`. Small type below
-    the figure gives the numbers of runs and seeds, and what the intervals cover."""
+    """Write a figure with the title front["title"], or `title` if front has none.
+
+    Small type below the figure gives the numbers of runs and seeds, and what the intervals cover.
+    """
     seeds = len({run["seed"] for run in front["runs_used"]})
     text = f"{plural(len(front['runs_used']), 'run')}, {plural(seeds, 'seed')}"
     text += "".join(f", {len(front[key])} {name}" for key, name in (
         ("runs_dropped", "dropped"), ("missing", "missing")) if front[key])
     fig.suptitle(wrap(front.get("title") or title, int(9 * fig.get_figwidth())), fontsize=12)
-    write(fig, path, f"{text}. Intervals: {front['covers']}.")
+    covers = front["covers"] and f". Intervals: {front['covers']}."
+    write(fig, path, text + covers)

@@ -1,10 +1,10 @@
-"""core/prepare.py: make what the runs of a sweep need before they start, unless it exists.
+"""core/prepare.py: make the problems, base model and splits that the runs of a sweep need.
 
     python -m core.prepare easy --data=data/mine    # problems, base model, difficulty, splits
 
-run_sweep.sh calls this with the sweep's command-line words. Each script that makes something runs
-in its own process, because prepare.py of a data folder can be any program, and because sample.py
-frees its GPUs when its process ends.
+Files that exist are not made again. run_sweep.sh calls this script with the command-line words of
+the sweep. It starts each other script in a process of its own, because prepare.py of a data folder
+can be any program, and because sample.py frees its GPUs when its process ends.
 """
 import re
 import shlex
@@ -13,49 +13,50 @@ import subprocess
 import sys
 from pathlib import Path
 
-from config import BadInput, RECIPES, entry, files, parse, read_json
+from config import BadInput, RECIPES, entry, files, is_inside, parse, read_json
 from core.problems import read_problems, subset
-from core.sweep import (arms, check_environment, check_gpus, handle_signals, pool, preset_of,
-                        python, recipe_words, say_price, slots, sweep_folder, unfinished)
+from core.pool import handle_signals, pool
+from core.sweep import (arms, check_environment, preset_of, python, recipe_words, say_price, slots,
+                        sweep_folder, unfinished)
 
-# Names of split files: bands of avg@s, levels by s_zero rollouts, mixtures
+# The names of split files. A band is chosen by avg@s, a level by s_zero rollouts, and a mixture
+# (mix_...) has problems of several levels
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
                    r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+))_(train|val)\.jsonl")
 
 
 def prepare(preset, argv):
-    """Make what the runs of a preset need, in five steps for each problem file."""
+    """Make the files that the runs of a preset need, in five steps for each problem file."""
     sweeps = arms(preset, argv)
     if not Path(sweeps[0]["data"]).is_dir():
         raise BadInput(f"--data={sweeps[0]['data']}: no such folder; docs/problems.md says how to "
                        "make one of your own problems")
-    unfinished(sweeps)  # if a key or value is bad, this raises before anything is written
+    unfinished(sweeps)  # raises BadInput on a bad key or value, before anything is written
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
-    check_gpus(sweeps)
     say_price(preset, argv, sweeps)
-    # words for prepare.py and sample.py, without --seed, because --seed is the seed of the runs
+    # the words for prepare.py and sample.py; without --seed, because it is the seed of the runs
     given = [w for w in [*recipe_words(preset, sweeps[0]["data"], argv), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
     for data, model, s_zero, verifier, file in dict.fromkeys(
             (Path(c["data"]), c["model"], c["s_zero"], c["verifier"], Path(file)) for c in sweeps
             for file in (c["train_set"], *files(c["val_set"]))):
         words, splits = [f"--data={data}", f"--model={model}", *given], data / "splits"
-        # 1. if the file is in another folder, such as AIME24, the prepare.py next to it makes it
+        # 1. a file in another folder, such as AIME24's, is made by the prepare.py next to the file
         if not file.exists() and not file.is_relative_to(data):
             if not (file.parent / "prepare.py").exists():
                 raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
             call(file.parent / "prepare.py", f"--data={file.parent}")
-        # 2. problems and base model. If --task is given, prepare.py checks that the folder has
-        # problems of this task, because the task is not part of a run's name
+        # 2. problems and base model. If --task is given, prepare.py runs even if all files exist,
+        # to check that the problems are of this task, because the task is not in a run's name
         has_task = any(w.startswith(("--task=", "--task_args=")) for w in given)
         if (has_task or lacks(data, model, file)) and (data / "prepare.py").exists():
             print(f"problems and base model: {data}/prepare.py", flush=True)
             call(data / "prepare.py", *words)
-        # 3. the split of all problems, which needs no difficulty
+        # 3. the split with all problems, for which no difficulty is measured
         if file == splits / Path(model).name / "all_train.jsonl":
             call("sample.py", *words)
-        # 4. difficulty, and the splits by difficulty. A study of mixtures measures their levels
-        # first, because no run may train on the levels' validation problems
+        # 4. difficulty, and the splits by difficulty. For a study, the levels are measured before
+        # the first run, because no run may train on the validation problems of a level
         kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, verifier)
         wants_levels = (preset not in RECIPES and s_zero and not has_levels
                         and file.is_relative_to(splits))
@@ -63,7 +64,7 @@ def prepare(preset, argv):
         if kind and (wants_levels or missing):
             print(f"difficulty of the problems for {model}: sample.py", flush=True)
             if not missing:
-                print(f"the levels hold out more problems: {file.parent} is written again, and "
+                print(f"{file.parent} is written again, because the levels hold out more problems; "
                       "sweeps on the earlier splits cannot be resumed", flush=True)
             few = ["--s_zero=0"] * (bool(kind["band"]) and not wants_levels)
             measure([*few, *words], out, places)
@@ -77,8 +78,8 @@ def prepare(preset, argv):
                            "--split=all")
         if not file.exists():
             raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, and "
-                           "`sample.py mix` mixtures such as mix_tri_D140_seed0_train.jsonl")
-    for before, cfg in zip(sweeps, arms(preset, argv)):  # now that the splits are there
+                           "`sample.py mix` makes mixtures (mix_tri_D140_seed0_train.jsonl)")
+    for before, cfg in zip(sweeps, arms(preset, argv)):  # again, because the splits exist now
         problems = read_problems(cfg["train_set"])
         if before["D"] and not cfg["D"]:
             print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; D = "
@@ -97,21 +98,20 @@ def call(*words):
 
 
 def lacks(data, model, file):
-    """Return whether problems, base model or the problem file `file` of a data folder are missing.
+    """Return whether the data folder `data` lacks its problems, the base model or the file `file`.
 
-    If the model is inside the data folder, the folder's prepare.py makes it. A name on the hub is
-    not checked.
+    A model outside of the data folder is not checked, because prepare.py does not make it.
     """
-    is_inside = Path(model).resolve().is_relative_to(data.resolve())
-    return (not (data / "problems.jsonl").exists() or (is_inside and not Path(model).is_dir())
+    return (not (data / "problems.jsonl").exists()
+            or (is_inside(model, data) and not Path(model).is_dir())
             or (file.parent == data and not file.exists()))
 
 
 def check_splits(data, model, file, verifier):
-    """Return whether the levels by s_zero rollouts are measured in the folder of `file`.
+    """Return whether the levels by s_zero rollouts have been measured in the folder of `file`.
 
-    Raise BadInput if the splits come from an earlier problem file, or if they were measured with
-    another verifier or for another model whose folder has the same name.
+    file: a split. Raise BadInput if the splits in its folder are of an earlier problem file, or if
+    they were measured with another verifier, or for another model whose folder has the same name.
     """
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
@@ -134,9 +134,10 @@ def check_splits(data, model, file, verifier):
 
 
 def measure(words, out, places):
-    """Run sample.py for difficulty and splits. If there are several GPUs, each measures a shard.
+    """Run sample.py to measure difficulty and write the splits.
 
-    The output of the shards goes to files in `out`.
+    If `places` have several GPUs, each GPU first measures a shard of the problems, with its output
+    in a file in `out`.
     """
     gpus = list(dict.fromkeys(gpu for place in places for gpu in
                               place.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu))
@@ -150,7 +151,8 @@ def measure(words, out, places):
 
 
 def main(argv):
-    # turn these signals into KeyboardInterrupt, to end the shards too, which have own sessions
+    # These signals become KeyboardInterrupt, so that `pool` ends the shards, which would not get
+    # the signals themselves because they have their own sessions
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if {"-h", "--help"} & set(argv):
         parse(["--help"], __doc__)

@@ -3,8 +3,9 @@
     python core/probe.py          # {"gpus": 2, "why": ""}; `why` names what is missing
     python core/probe.py triton   # compiles a Triton kernel too, because vLLM's sampler needs it
 
-core/sweep.py starts it with PYTHON before the first problem is measured. Triton reads the source of
-a kernel from a file, so this is a script and not a string. It imports nothing of this project.
+core/sweep.py starts this script with the interpreter of the runs, before it measures problems. It
+is a script, not a string for `python -c`, because Triton reads the source of a kernel from a file.
+It imports nothing of this project.
 """
 import json
 import os
@@ -23,7 +24,8 @@ def first_line(error):
 
 
 def count_gpus():
-    """Return (number of GPUs on which torch can compute, the reason if there are none, else "")."""
+    """Return (count, why): the GPUs on which torch can compute, and why there are none, or "".
+    """
     import torch
     built = torch.version.cuda
     if built is None:
@@ -38,18 +40,18 @@ def count_gpus():
 
 
 def add_one(x):
-    """Add 1 to the first 16 numbers at x; this is the kernel."""
+    """Add 1 to the first 16 numbers at the pointer x. Triton compiles this kernel."""
     i = tl.arange(0, 16)
     tl.store(x + i, tl.load(x + i) + 1)
 
 
 def compile_kernel(device="cuda"):
-    """Compile `add_one` and run it on `device`. Raises what Triton or the C compiler raises."""
+    """Compile `add_one` and run it on `device`. Errors of Triton or the C compiler are raised."""
     global tl
     import torch
     import triton
     import triton.language as tl
-    # use a new cache, because kernels compiled earlier would hide that the compiler is gone
+    # use a new cache, because a kernel in the old one would hide that the compiler is missing
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache
         x = torch.zeros(16, device=device)
@@ -59,7 +61,7 @@ def compile_kernel(device="cuda"):
 
 
 def missing_tools():
-    """Return a list of the things that Triton needs and does not find on this machine."""
+    """Return a list of what this machine lacks for Triton: a C compiler, Python's header."""
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     header = Path(sysconfig.get_paths(scheme)["include"], "Python.h")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

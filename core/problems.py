@@ -10,8 +10,8 @@ from pathlib import Path
 from config import BadInput, read_json
 from core.log import atomic_write
 
-# The date for chat templates that print one (Llama 3, Granite), so that a run that is resumed
-# tomorrow has the same prompts. Llama 3's template uses this date if none is given
+# The date for chat templates that print a date (Llama 3, Granite). It is fixed, so that a run that
+# is resumed tomorrow has the same prompts. Llama 3's template uses the same date by default
 DATE = datetime.datetime(2024, 7, 26)
 
 
@@ -22,7 +22,7 @@ def read_problems(path):
     Raise BadInput with the file and the line if a line is not a problem.
     """
     try:
-        lines = Path(path).read_bytes().split(b"\n")  # splitlines would also split at U+2028
+        lines = Path(path).read_bytes().split(b"\n")  # str.splitlines also splits at U+2028
     except OSError as e:
         make = "" if "/splits/" not in str(path) else (
             "; `bash run_sweep.sh easy` makes the splits, or prepare.py of the data folder and "
@@ -43,7 +43,7 @@ def read_problems(path):
             value = problem.get(field)
             if value is None or not str(value).strip():
                 raise BadInput(f"{path}:{i}: the problem has no {field}")
-            if isinstance(value, (list, dict)):  # chat turns
+            if isinstance(value, (list, dict)):  # such as chat turns
                 raise BadInput(f"{path}:{i}: {field} is not text; data/guru_math/prepare.py "
                                f"--source={path} reads chat turns")
             # JSON can encode half of a surrogate pair, which tokenizers refuse
@@ -63,7 +63,7 @@ def read_problems(path):
 def is_made(folder, cfg, keys):
     """Return whether problems.jsonl of a data folder exists.
 
-    Raise BadInput if the settings `keys` in its manifest.json differ from cfg.
+    Raise BadInput if the folder's manifest.json has another value than cfg for one of `keys`.
     """
     out, manifest = folder / "problems.jsonl", folder / "manifest.json"
     if not out.exists():
@@ -86,16 +86,16 @@ def write_problems(path, problems):
 
 
 def set_hash(problems):
-    """Return a hash, 12 hex digits, of every id, prompt, answer and begin and of their order."""
+    """Return a hash (12 hex digits) of the problems' ids, prompts, answers and begins, in order."""
     lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
              for p in problems]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def copies(problems):
-    """Return for each problem the index of the first one with the same prompt and begin.
+    """Return for each problem the index of the first problem with the same prompt and begin.
 
-    An evaluation set may repeat its problems (AIME x 16).
+    An evaluation set may hold its problems several times, such as AIME x 16.
     """
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
@@ -117,7 +117,7 @@ def tokenize(problems, tokenizer):
     """Return the prompts as token ids, a list of lists.
 
     If the tokenizer has a chat template, a prompt is one user turn. If the template prints a date,
-    that date is DATE. The problem's `begin` comes after the turn, as if the model had written it.
+    the date is DATE. The problem's `begin` comes after the turn, as if the model had written it.
     Print a line if the vocabulary lacks a part of a prompt.
     """
     texts = [p["prompt"] for p in problems]
@@ -137,8 +137,8 @@ def tokenize(problems, tokenizer):
 def without_end(ids, text):
     """Cut the token ids `ids` after the end of `text`.
 
-    text: the token ids of the same text without special tokens. The cut is needed because some
-    tokenizers append an end-of-text token, after which a model writes no answer.
+    text: token ids without special tokens. The cut is needed because some tokenizers append an
+    end-of-text token, after which a model writes no answer.
     """
     for start in range(len(ids) - len(text) + 1):
         if ids[start:start + len(text)] == text:
@@ -159,7 +159,7 @@ def encode(problems, tokenizer, max_prompt_tokens):
 def warn_of_unknown(problems, prompts, tokenizer):
     """Print a line if the tokenizer has no token for a part of some prompts."""
     named = tokenizer.unk_token
-    if tokenizer.is_fast and not named:  # a character vocabulary may name it only in its model
+    if tokenizer.is_fast and not named:  # the tokenizer's own model may name the token
         named = getattr(tokenizer.backend_tokenizer.model, "unk_token", None)
     unknown = tokenizer.convert_tokens_to_ids(named) if named else None
     bad = [(p, ids) for p, ids in zip(problems, prompts) if unknown in ids]

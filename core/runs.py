@@ -27,7 +27,7 @@ def is_number(x):
 
 
 def columns(steps):
-    """Return {field: (M,)} of every number in the step records, NaN where a record has none."""
+    """Return {field: (M,)} for every numeric field of M step records, NaN if a record lacks it."""
     fields = dict.fromkeys(key for r in steps for key, x in r.items() if is_number(x))
     return {key: np.array([r[key] if is_number(r.get(key)) else math.nan for r in steps])
             for key in fields}
@@ -39,11 +39,11 @@ def has_times(steps):
 
 
 def gpu_hours(steps, ranks):
-    """Return {step: hours of all ranks up to it}, or {} if the log lacks them.
+    """Return {step: hours of all ranks up to this step}, or {} if the log has no times.
 
-    If the steps have times (`has_times`), only training counts. Otherwise the hours are those of
-    the clock, evaluations included. A thinned log has means over several updates, so a record
-    counts for all updates since the record before.
+    If every record has gen_s and train_s, the hours are those of training. Otherwise they are the
+    hours of the clock (wall_s), evaluations included. A thinned log has means over several updates,
+    so a record counts for all updates since the previous record.
     """
     hours, total, before, timed = {0: 0.0}, 0.0, 0, has_times(steps)
     for r in steps:
@@ -58,10 +58,8 @@ def gpu_hours(steps, ranks):
 
 
 def spending_in(unit, hours):
-    """Return a function (record, step) -> what was spent by then in `unit`, None if unknown.
-
-    hours: from `gpu_hours`.
-    """
+    """Return a function (record, step) that returns the budget spent up to this step in `unit`, or
+    None if it is unknown. hours: from `gpu_hours`."""
     def spent(record, step):
         x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, record.get(unit))
         return x if is_number(x) else None
@@ -69,20 +67,20 @@ def spending_in(unit, hours):
 
 
 def metric_per_problem(counts, metric, samples):
-    """Return the metric of each problem, as an array of the shape of `counts`.
+    """Return the metric of each problem, an array of the shape of `counts`.
 
-    counts: how many of the problem's `samples` rollouts were solved.
+    counts: the number of solved rollouts among the problem's `samples` rollouts.
     """
     return np.array(at_k(metric, samples), np.float32)[counts]
 
 
 def over_distinct(values, copies):
-    """Return one value per distinct problem, with the same mean: (..., P) -> (..., distinct).
+    """Return one value per distinct problem (..., distinct) from one value per problem (..., P).
 
     copies (P,): from core.problems.copies, None if no problem is a copy. Copies of a problem have
-    the same errors, so errors are computed over distinct problems. The mean of the returned values
-    equals the mean over P. If all problems have the same number of copies, a returned value is the
-    mean over the copies of its problem.
+    the same errors, so errors are computed over distinct problems. The returned values have the
+    same mean as the given values. If all problems have the same number of copies, a returned value
+    is the mean over the copies of a problem.
     """
     if not copies:
         return values
@@ -95,7 +93,7 @@ def training_rewards(steps, cfg, unit, spent):
     """Return the training reward in the form of evaluations: {C: record}.
 
     A record is the mean over the updates between two evaluations. The rollouts of an update come
-    from the policy before it, so C is what was spent before the update.
+    from the policy before the update, so C is the budget spent before the update.
     """
     width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
     before = dict(step=0, rollouts=0, tokens=0)
@@ -111,16 +109,16 @@ def training_rewards(steps, cfg, unit, spent):
         if window[-1][-1] < (i + 0.5) * width:  # the run ended in the first half of this window
             continue
         x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
-        if not rollouts:  # if only the first update is here, use the whole run's cost of a rollout
+        if not rollouts:  # only the first update: take the cost of a rollout from the whole run
             x, rollouts = spent(before, before["step"]), before["rollouts"]
-        middle = (i + 0.5) * width  # at the same C for every B
+        middle = (i + 0.5) * width  # the same C for every B
         x = middle if unit == "rollouts" else x * middle / rollouts
         evals[x] = dict(train=reward, step=step, rollouts=middle)
     return evals
 
 
 def select_evals(records, metric, part, spent):
-    """Return {C: record} of the evaluations of the set `part` that have the metric or counts."""
+    """Return {C: record} for the evaluations of the set `part` that have the metric or counts."""
     evals = {}
     for r in records:
         if r.get("type") == "eval" and r.get("set", "val") == part:
@@ -130,76 +128,68 @@ def select_evals(records, metric, part, spent):
     return evals
 
 
-def why_unusable(evals, records, metric, unit, part):
-    """Return why the evaluations {C: record} cannot be analysed, and the metrics that the log has.
-
-    Returns "" if they can be analysed.
-    """
+def check_evals(evals, records, metric, unit, part):
+    """Raise BadInput if the evaluations {C: record} cannot be analysed. The message has the reason
+    and the metrics in the log."""
     names = {key for r in records if r.get("type") == "eval" for key in r
              if "@" in key or key == "reward"}
     has = f" (--metric: this log has {', '.join(sorted(names)) or 'none'})"
     if metric == "reward" and evals and not any("reward" in r for r in evals.values()):
-        return f"its rewards are all 0 or 1, so no evaluation has the field reward{has}"
+        raise BadInput(f"its rewards are all 0 or 1, so no evaluation has the field reward{has}")
     if len(evals) < 3:
-        return (f"too few evaluations of {part} with {unit} and {metric} or counts: {len(evals)}, "
-                "3 are needed" + has * (part != "train"))
-    return ""
+        raise BadInput(f"too few evaluations of {part} with {unit} and {metric} or counts: "
+                       f"{len(evals)}, 3 are needed{has * (part != 'train')}")
 
 
 def read_evals(evals, metric):
-    """Return (counts (E, P) or None, samples, reward (E,)) of evaluations in order of C, or a text
-    that gives the reason why they cannot be used."""
+    """Return (counts (E, P) or None, samples, reward (E,)) of evaluations in order of C. Raises
+    BadInput with the reason if they cannot be used."""
+    tasks = [(r.get("set_hash"), r.get("samples"), np.size(r.get("correct", ())), r.get("problems"))
+             for r in evals]
+    if any(task != tasks[0] for task in tasks):
+        raise BadInput("its evaluations differ in problem file or samples")
     samples, counts = evals[0].get("samples"), None
-    try:
-        tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems"))
-                 for r in evals}
-        if len(tasks) > 1:
-            return "its evaluations differ in problem file or samples"
-        if "correct" in evals[0]:
-            counts = np.array([r["correct"] for r in evals])
-            if (counts.dtype.kind not in "iu" or counts.ndim != 2 or counts.min() < 0
-                    or counts.max() > samples):
-                raise ValueError
-            counts = counts.astype(np.uint8 if samples < 256 else np.int32)
-    except (TypeError, ValueError):
-        return f"its `correct` are not counts of solved rollouts from 0 to `samples` = {samples}"
+    if "correct" in evals[0]:
+        counts = np.array([r["correct"] for r in evals])
+        if (not isinstance(samples, int) or counts.dtype.kind not in "iu" or counts.ndim != 2
+                or not counts.size or counts.min() < 0 or counts.max() > samples):
+            raise BadInput("its `correct` are not counts of solved rollouts from 0 to `samples` = "
+                           f"{samples}")
+        counts = counts.astype(np.uint8 if samples < 256 else np.int32)
     if counts is not None and metric != "reward":
         return counts, samples, metric_per_problem(counts, metric, samples).mean(1)
     if counts is not None:  # the trainer logs no reward if all rewards are 0 or 1
         evals = [dict(reward=solved.mean() / samples) | r for solved, r in zip(counts, evals)]
     reward = np.array([r[metric] if is_number(r.get(metric)) else math.nan for r in evals], float)
     if not ((reward >= 0) & (reward <= 1)).all():  # NaN compares false
-        return f"its {metric} is not a number from 0 to 1 in every evaluation"
+        raise BadInput(f"its {metric} is not a number from 0 to 1 in every evaluation")
     return counts, samples, reward
 
 
 def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
-    """Read one run folder: dict(run, config, B_p, n, lr, seed, C, reward, ...), or a str with the
-    reason why it cannot be used.
+    """Return the run of a folder: dict(run, config, B_p, n, lr, seed, C, reward, ...). Raises
+    BadInput with the reason if the run cannot be used.
 
       lr            its lr_base
       C             (E,) in `unit`, strictly rising; rollouts, step (E,) at the same evaluations
       counts        (E, P) solved rollouts of `samples` for each problem, None if the log lacks them
       reward        (E,) the metric, from counts if there are any, else the logged field
       copies        from core.problems.copies, None if no problem is a copy
-      steps         {field: (M,)} every number of the step records, NaN if a record lacks it
-      passes        the log's records of the training problems
-      status        from the end record, "" if there is none
+      steps         {field: (M,)}, the numeric fields of the step records, NaN if a record lacks one
+      passes        the train_pass records: pass rates of training problems
+      status        from the end record, "" if the log has no end record
       per_rollout   the cost of a rollout in `unit`
 
     part: the `set` of the evaluations, or "train" for the reward of the updates.
     """
-    try:
-        records = read_log(next(folder / name for name in LOGS if (folder / name).exists()))
-    except BadInput as e:
-        return str(e)
+    records = read_log(next(folder / name for name in LOGS if (folder / name).exists()))
     headers = [r for r in records
                if r.get("type") == "header" and isinstance(r.get("config"), dict)]
     if not headers:
-        return "no header"
+        raise BadInput("no header")
     header, cfg = headers[-1], headers[-1]["config"]
     if not all(isinstance(cfg.get(key), int) and cfg[key] > 0 for key in ("B_p", "n")):
-        return "its header names no B_p and n"
+        raise BadInput("its header has no B_p and n above 0")
     steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
     hours = gpu_hours(steps, header.get("ranks", 1))
     spent = spending_in(unit, hours)
@@ -207,14 +197,10 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
         evals, metric = training_rewards(steps, cfg, unit, spent), "train"
     else:
         evals = select_evals(records, metric, part, spent)
-    if why := why_unusable(evals, records, metric, unit, part):
-        return why
+    check_evals(evals, records, metric, unit, part)
     C = sorted(evals)
     evals = [evals[c] for c in C]
-    values = read_evals(evals, metric)
-    if isinstance(values, str):
-        return values
-    counts, samples, reward = values
+    counts, samples, reward = read_evals(evals, metric)
     passes = [r for r in records if r.get("type") == "train_pass" and r.get("samples")
               and (r.get("rollouts") or r.get("fresh"))
               and len(r["samples"]) == len(r.get("ids", ())) == len(r.get("correct", ()))]
@@ -237,7 +223,7 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
 
 
 def experiment_key(cfg):
-    """Return what all runs of one sweep have in common, as a tuple that can be compared."""
+    """Return the keys and values that all configs of one sweep share, as a tuple of pairs."""
     return tuple((key, str(value)) for key, value in sorted(experiment(cfg).items()))
 
 
@@ -246,8 +232,8 @@ def comparable(runs, plans):
 
     A dropped run is a dict(run, why, B_p, ...). The experiment is the one in sweep.json, even if it
     has no run yet. If there is no sweep.json, it is the experiment of most runs. plans: the
-    sweep.json of each folder. The first plan sets the experiment, and all plans set the lr_base. If
-    two runs share a cell and a seed, the longer run is kept.
+    sweep.json of each folder. The first plan sets the experiment. A run may have the lr_base of any
+    plan. If two runs share a cell and a seed, the longer run is kept.
     """
     dropped, keep, plan = [], list(runs), plans[0]
 
@@ -269,7 +255,7 @@ def comparable(runs, plans):
         key = experiment_key(run["config"])
         if key == usual and run["lr"] in lrs:
             return ""
-        wanted = dict(usual)  # a key of this run that it lacks is not listed as a change
+        wanted = dict(usual)  # a key that only this run has is not listed as a change
         changes = [f"{name}={x} for {wanted[name]}" for name, x in key if x != wanted.get(name, x)]
         if run["lr"] not in lrs:
             changes.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")
@@ -312,17 +298,18 @@ def folders_of(text):
 def first_epochs(run, epochs):
     """Return a run cut to its first `epochs` passes over the training problems.
 
-    Returns a str with the reason if the number of training problems is unknown, or if fewer than
-    three evaluations are left.
+    Raises BadInput if the number of training problems is unknown, or if fewer than three
+    evaluations are left.
     """
     D = problems_trained_on(run)
     if not D:
-        return "its log has no D and its training problems are not here, so epochs are unknown"
+        raise BadInput("its log has no D and its training problems are not here, so epochs are "
+                       "unknown")
     keep = run["step"] * run["B_p"] <= epochs * D
     if keep.all():
         return run
     if keep.sum() < 3:
-        return f"too few evaluations within {epochs:g} epochs of D = {D}: {keep.sum()}"
+        raise BadInput(f"too few evaluations within {epochs:g} epochs of D = {D}: {keep.sum()}")
     short = {key: run[key][keep] for key in ("C", "rollouts", "step", "reward")}
     counts = None if run["counts"] is None else run["counts"][keep]
     updates = epochs * D // run["B_p"]
@@ -335,7 +322,7 @@ def first_epochs(run, epochs):
 
 def problems_trained_on(run):
     """Return the number of training problems of a run: D, or if D is 0 the number of lines of its
-    problem file. Return None if that file is missing."""
+    problem file. Return None if this file is missing."""
     cfg = run["config"]
     path = Path(cfg.get("train_set") or "/")
     if cfg.get("D") or not path.is_file():
@@ -354,13 +341,11 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
     runs, dropped, folders = [], [], folders_of(folder)
     for path in (path for each in folders for path in sorted(each.iterdir())):
         if any((path / name).exists() for name in LOGS):
-            run = read_run(path, metric, unit, part)
-            if epochs and not isinstance(run, str):
-                run = first_epochs(run, epochs)
-            if isinstance(run, str):
-                dropped.append(dict(run=path.name, why=run))
-            else:
-                runs.append(run)
+            try:
+                run = read_run(path, metric, unit, part)
+                runs.append(first_epochs(run, epochs) if epochs else run)
+            except BadInput as e:
+                dropped.append(dict(run=path.name, why=str(e)))
     plans = [read_plan(each) for each in folders]
     if tag:
         runs = [run for run in runs if run["config"].get("tag", "") == tag]
@@ -395,7 +380,7 @@ def why_no_runs(folder, dropped):
 
 
 def ended(run):
-    """Return whether a run is over. A run that was stopped can be resumed."""
+    """Return whether a run is finished. A stopped run is not, because it can be resumed."""
     return run["status"] not in ("", "stopped")
 
 

@@ -1,10 +1,10 @@
 """core/sandbox.py: grade answers in processes that can be killed.
 
-A model's text is hostile input. math-verify and the verifiers of reasoning-gym can be made to
-loop forever, to fill the memory or to crash. So no answer is parsed in the process that trains:
-`check` sends it to a worker with a limit on CPU time and memory. Python inside a worker can neither
-write a file nor start a program (`confine`). This stops accidents and tricks of a model under RL;
-it is not a security boundary against a determined attacker.
+A model's text is hostile input. It can make math-verify and the verifiers of reasoning-gym loop
+forever, fill the memory or crash. So the process that trains parses no answer: `check` sends each
+answer to a worker with a limit on CPU time and memory. Python inside a worker can neither write a
+file nor start a program (`confine`). This stops accidents and tricks of a model under RL; it is not
+a security boundary against a determined attacker.
 """
 import concurrent.futures
 import contextlib
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Each library's verifier is one module with these names:
 # NAME, INSTALL     the library, and the command that installs it
-# gold(problem)     returns the text to grade by; may raise BadInput
+# gold(problem)     returns the reference answer as text; may raise BadInput
 # answer(text, most)  returns the answer in a response, or "". If the answer has more than `most`
 #                   characters, it may be cut, but to no fewer than `most` + 1 characters
 # load()            returns the function score(gold, answer), a number in [0, 1]. If score raises,
@@ -44,7 +44,7 @@ TIMEOUT, ERROR = -1.0, -2.0  # verdicts for answers that could not be scored; th
 
 @functools.cache
 def library(kind):
-    """Return the module of one of LIBRARIES. Importing it does not load the library yet."""
+    """Return the module LIBRARIES[kind]. Importing the module does not load the library yet."""
     return importlib.import_module(LIBRARIES[kind])
 
 
@@ -89,13 +89,13 @@ class Pool:
     sympy's C code, where a Python signal handler would never run. The fork server then reports a
     timeout and forks the next child within milliseconds. A child has a memory limit and cannot
     change files (`confine`). Only the fork server writes to this process, in messages of a fixed
-    size, so a child that was taken over cannot make this process run code or wait.
+    size. So a child that a hostile answer controls cannot make this process run code or wait.
     """
     MEMORY = 2 ** 30  # bytes of address space
-    CLOCK = 20        # wall-clock limit of an answer, in multiples of its CPU limit, because the
-                      # machine may be busy
-    GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; this
-                      # covers the loading of the library
+    CLOCK = 20        # wall-clock limit of an answer, in multiples of its CPU limit; large, because
+                      # the machine may be busy
+    GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; large,
+                      # because the worker may still be loading the library
 
     def __init__(self, kind, workers):
         self.kind, self.free = kind, queue.SimpleQueue()
@@ -110,7 +110,7 @@ class Pool:
             [sys.executable, "-c", f"{code}sandbox.serve({self.kind!r})"], cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": "0"},  # else a set's order may decide a verdict
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            # Ctrl-C must not reach the worker, and one signal must reach fork server and child
+            # a new group, so that Ctrl-C does not reach the worker and killpg ends both processes
             start_new_session=True)
 
     def verify(self, pairs, seconds):
@@ -132,7 +132,7 @@ class Pool:
                 if unavailable:
                     raise missing_library(self.kind)
                 return ERROR
-            # if the verdict is NaN, both comparisons are false
+            # a NaN makes both comparisons false
             return verdict if verdict == TIMEOUT or 0 <= verdict <= 1 else ERROR
         finally:
             self.free.put(process)
@@ -155,6 +155,7 @@ class Pool:
         return MESSAGE.unpack(reply)[0] if len(reply) == MESSAGE.size else None
 
     def end(self, process):
+        """Kill a worker, fork server and child."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(), process.stdin.close(), process.stdout.close()
@@ -178,20 +179,21 @@ def serve(kind):
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # a library's output must not be read as a message
         os.dup2(null, stream)
-    for number in (signal.SIGCHLD, *TIMERS.values()):  # the parent may ignore them
-        signal.signal(number, signal.SIG_DFL)  # the kernel ends the process when a timer fires
+    # the parent may ignore these signals; by default the kernel ends a process when a timer fires
+    for number in (signal.SIGCHLD, *TIMERS.values()):
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS.values())
     try:
         score = library(kind).load()
     except ImportError:
-        # end without cleanup, so that the exit code is known when the pipe closes
+        # end without cleanup, because the parent reads the exit code as soon as the pipe closes
         os._exit(os.EX_UNAVAILABLE)
     for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
                         (resource.RLIMIT_FSIZE, 0)):
         resource.setrlimit(limit, (most, most))
     forks, child = multiprocessing.get_context("fork"), None
     for line in requests:
-        if child is None or not child.is_alive():  # an idle child may have been killed
+        if child is None or not child.is_alive():  # the kernel may have killed an idle child
             ours, its = forks.Pipe()
             child = forks.Process(target=grade_lines, daemon=True,
                                   args=(score, its, [ours, requests, replies]))
@@ -210,9 +212,13 @@ def serve(kind):
 
 
 def grade_lines(score, server, others):
-    """Run a child of the fork server: for each line from `server`, send one MESSAGE back."""
+    """Run a child of the fork server: for each line from `server`, send one MESSAGE back.
+
+    others: the fork server's files. The child closes its copies, which would otherwise hide the
+    death of the server from the trainer.
+    """
     import resource
-    for other in others:  # pipes of the server; an open copy would hide that the server died
+    for other in others:
         other.close()
     sys.addaudithook(confine)
     while True:
@@ -230,10 +236,11 @@ def grade_lines(score, server, others):
 
 
 def confine(event, args):
-    """Audit hook: refuse to start programs, open sockets or change files.
+    """Raise PermissionError if Python starts a program, opens a socket or changes a file.
 
-    The hook covers only calls that Python reports, so it is the second line of defence. The first
-    is `tame` in core/gym_answers.py, which ensures that answers never run as code.
+    This is an audit hook. It sees only calls that Python reports, so it is the second line of
+    defence. The first is `tame` in core/gym_answers.py, which ensures that answers never run as
+    code.
     """
     if event == "open":
         refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)

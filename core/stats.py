@@ -1,17 +1,19 @@
-"""core/stats.py: every statistic of the analysis. The reward of a cell's model at a budget, its
+"""core/stats.py: every statistic of the analysis: the reward of a cell's model at a budget, its
 interval, the cells tied with the best, and a test of whether the best n rises with the budget.
 
     grid, cells = cells_of(runs, "avg@4")            # runs: from core/runs.py
     j = nearest(grid, 1e5)
     cells[best(cells, j)], tied_with_best(cells, j)  # the best (B_p, n, lr_base) and its ties
 
-A cell is one (B_p, n, lr_base) with all its seeds. Its value at C is the reward of its model at C:
-a smoothing spline in log C through the evaluations up to C. docs/analysis.md ("How sure") has the
-noise model, the intervals and what happens beyond the end of a run. The sections follow the order
-of use: runs, cells, the frontier, the test for a law, and contrasts of labelled arms, from which
-results/ judges claims.
+A cell is one (B_p, n, lr_base) with all its seeds. A cell's value at C is the reward of its model
+at C, from a smoothing spline in log C through the evaluations up to C. docs/analysis.md ("How
+sure") has the noise model, the intervals and what happens beyond the end of a run. The sections
+follow the order of use: runs, cells, the frontier, the test for a law, and contrasts of labelled
+arms. results/ judges claims by these contrasts.
 """
+import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,11 +37,13 @@ Z = 1.645       # 90% intervals
 # One run
 
 def last_value(x, smooth=SMOOTH):
-    """Return the smoothing spline's value at its last point as weights of the data: x (E,) -> (E,).
+    """Return weights (E,) such that weights @ y is the smoothing spline's value at its last point.
+
+    x, y (E,): the points that the spline smooths.
 
     The natural cubic spline minimises sum of squares + smooth * integral of f''^2 (Reinsch 1967).
-    Its solution is f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The
-    smoother is a symmetric matrix, so its last row is the smoothed y = (0, ..., 0, 1). If there are
+    The solution is f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The
+    smoother is a symmetric matrix, so the last row is the smoothed y = (0, ..., 0, 1). If there are
     fewer than three points, all weight is on the last point.
     """
     w = np.zeros(len(x))
@@ -59,12 +63,13 @@ def last_value(x, smooth=SMOOTH):
 
 
 def reach(run):
-    """Return the range of C that a run covers: (first evaluation of training, last evaluation).
+    """Return the range (lo, hi) of C that a run covers, from its first to its last evaluation after
+    the base model's.
 
     Evaluations come after whole updates of B = B_p n rollouts. So an evaluation due at `eval_every`
     comes up to B rollouts late, and M = floor(C / B) updates leave up to B rollouts of the budget
     unspent. Both ends of the range are widened by exactly these rollouts. Otherwise the n whose B
-    divides `eval_every` or C best would have no competitor at that end of the frontier.
+    divides `eval_every` or C best would have no competitor at the first or last budget.
     """
     B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
     first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
@@ -77,8 +82,8 @@ def reach(run):
 
 
 def per_problem(run, metric):
-    """Return the metric of each distinct problem at each evaluation (E, P), or (E, 1) if the log
-    has only the mean."""
+    """Return the metric of each distinct problem at each evaluation: (E, P), or (E, 1) if the log
+    has only the mean over problems."""
     if run["counts"] is None or metric == "reward":
         return run["reward"][:, None]
     return over_distinct(metric_per_problem(run["counts"], metric, run["samples"]),
@@ -86,49 +91,53 @@ def per_problem(run, metric):
 
 
 def checkpoint_sd(runs, metric):
-    """Return the standard deviation of an evaluation around its run's curve.
+    """Return the standard deviation of an evaluation around its run's curve, with the noise of the
+    rollouts.
 
-    It comes from the median of second differences over the later half of the evaluations, or over
-    the last three if there are fewer than five. A trend cancels in second differences, and the
-    median ignores a run that collapses. The noise of the rollouts is included. If there are only
-    three or four evaluations, the bend of the early rise is included too, so a fall must be larger
-    to count.
+    The estimate is from the median of second differences over the later half of the evaluations. A
+    trend cancels in second differences, and the median ignores a run that collapses. A second
+    difference needs three evaluations, so a run with three or four uses its last three. These may
+    include the bend of the early rise, which makes the estimate too large.
     """
-    later = [min(len(run["C"]) // 2, len(run["C"]) - 3) for run in runs]
-    bends = np.concatenate([np.diff(per_problem(run, metric)[first:].mean(1), 2)
-                            for run, first in zip(runs, later)])
-    return 1.4826 * float(np.median(np.abs(bends))) / math.sqrt(6)
+    bends = []
+    for run in runs:
+        reward = per_problem(run, metric).mean(1)
+        bends.append(np.diff(reward[min(len(reward) // 2, len(reward) - 3):], 2))
+    return 1.4826 * float(np.median(np.abs(np.concatenate(bends)))) / math.sqrt(6)
 
 
 def values_of(run, metric, grid, checkpoints=math.inf):
-    """Return the reward of a run's model at each budget, and whether the run is alive there.
+    """Return (values, state): the reward of a run's model at each budget of grid (G,), and whether
+    the run is alive at this budget.
 
-    Returns (values, state). values (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the
-    run is alive, 0 if it diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
+    values: (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the run is alive, 0 if it
+    diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
 
     A run that collapses falls faster than a spline bends, so an evaluation more than JUMP standard
-    deviations from the spline is not smoothed. Of the evaluations after C, a value uses only the
-    next one, to interpolate, and those in `checkpoints`.
+    deviations from the spline is not smoothed. A value at C uses the evaluations up to C and, to
+    interpolate, the next evaluation. Later evaluations count only in `checkpoints`.
     """
-    seen = run["C"] > 0
-    x, (lo, hi) = np.log(run["C"][seen]), reach(run)
-    data = per_problem(run, metric)[seen]
-    R = data.mean(1)
-    # smooth up to each evaluation in turn, and interpolate linearly between the smoothed values
-    place = np.interp(np.log(grid), x, np.arange(len(x)))
-    rows, at = np.zeros((len(grid), len(x)), np.float32), np.floor(place).astype(int)
-    for i in np.unique([at, np.minimum(at + 1, len(x) - 1)]):
-        w = last_value(x[:i + 1])
-        if abs(w @ R[:i + 1] - R[i]) > JUMP * checkpoints:
-            w = np.eye(i + 1)[i]
-        rows[:, :i + 1] += np.maximum(1 - np.abs(place - i), 0)[:, None] * w
+    trained = run["C"] > 0
+    x, (lo, hi) = np.log(run["C"][trained]), reach(run)
+    data = per_problem(run, metric)[trained]  # (E, P)
+    reward = data.mean(1)
+    # Smooth up to each evaluation in turn, and interpolate linearly between the smoothed values.
+    # A budget at position 2.3 is between evaluations 2 and 3
+    position = np.interp(np.log(grid), x, np.arange(len(x)))
+    before = np.floor(position).astype(int)
+    weights = np.zeros((len(grid), len(x)), np.float32)
+    for i in np.unique([before, np.minimum(before + 1, len(x) - 1)]):
+        smooth = last_value(x[:i + 1])
+        if abs(smooth @ reward[:i + 1] - reward[i]) > JUMP * checkpoints:
+            smooth = np.eye(i + 1)[i]
+        weights[:, :i + 1] += np.maximum(1 - np.abs(position - i), 0)[:, None] * smooth
     slack = 0.0  # a run counts as alive for one more evaluation interval after its last evaluation
     if run["status"] not in ("diverged", "pruned") and len(x) > 1:
-        slack = float(np.median(np.diff(run["C"][seen])))
+        slack = float(np.median(np.diff(run["C"][trained])))
     state = np.where((grid >= lo * (1 - 1e-9)) & (grid <= (hi + slack) * (1 + 1e-9)), 1, np.nan)
     if run["status"] == "diverged":
         state[grid > hi * (1 + 1e-9)] = 0
-    return rows @ data.astype(np.float32), state
+    return weights @ data.astype(np.float32), state
 
 
 # --------------------------------------------------------------------------------------------------
@@ -136,15 +145,15 @@ def values_of(run, metric, grid, checkpoints=math.inf):
 
 @dataclass
 class Noise:
-    """The variation of runs around their cells, for all cells of a sweep together.
+    """The variance of runs around the mean of their cell, pooled over all cells of a sweep.
 
-      run_var      (G,) variance of a run beyond its cell and seed
-      df           (G,) degrees of freedom of run_var, including those of the prior
+      run_var      (G,) variance of a run, after the effects of cell and seed are removed
+      df           (G,) degrees of freedom of run_var, including RUN_DF of the prior
       seed_ratio   variance of a seed divided by run_var
       cov          (G, N, N) covariance of the cells' means in units of run_var, NaN if the cell has
                    no run at this budget
-      rollouts     (G,) the part of run_var that is the noise of evaluation rollouts, times the
-                   number of problems. The variance over problems contains this noise too, so
+      rollouts     (G,) the variance of evaluation rollouts that run_var contains, times the number
+                   of problems. The variance over problems contains this variance too, so
                    `difference` subtracts it
       checkpoints  from `checkpoint_sd`
     """
@@ -163,8 +172,8 @@ class Cell:
       index        the cell's position in the list of `cells_of` and in Noise.cov
       values       (S, G, P) reward of each run on each problem, NaN outside the run
       died         (S, G) whether the run diverged at a smaller budget
-      alive        (G,) whether any run of the cell is alive
-      reach        the budgets (lo, hi) that the cell's runs cover
+      alive        (G,) whether any run of the cell is alive, see `values_of`
+      reach        the range of budgets (lo, hi) that the cell's runs cover
       per_problem  (G, P) the reward estimated from all seeds, NaN if no run has a value
       mean         (G,) the mean of per_problem over problems
     """
@@ -202,7 +211,8 @@ def cells_of(runs, metric):
         if alive.any() and survivors.any():
             end = np.flatnonzero((state[survivors] == 1).any(0))[-1]
             last = survivors & (state[:, end] == 1)
-            values[last, end + 1:] = values[last, end:end + 1]  # keep the last value
+            # C is a limit of the budget, so a cell that ended earlier keeps its last value
+            values[last, end + 1:] = values[last, end:end + 1]
             values[:, :alive.argmax()] = np.nan
         else:
             values[:, ~alive] = np.nan
@@ -214,10 +224,11 @@ def cells_of(runs, metric):
 
 
 def design(cell, seed):
-    """Return the columns (R, K) of a linear model cell + seed of R runs, the cells' columns first.
+    """Return the design matrix (R, K) of the linear model reward = cell + seed for R runs. The
+    columns of the cells come first.
 
-    cell, seed (R,). If the seeds are not crossed with the cells, X has no columns for seeds,
-    because these would absorb differences between cells.
+    cell, seed (R,): the cell and the seed of each run. If the seeds are not crossed with the cells,
+    there are no columns for seeds, because they would absorb differences between cells.
     """
     cells = np.unique(cell)
     X = (np.asarray(cell)[:, None] == cells).astype(float)
@@ -227,80 +238,85 @@ def design(cell, seed):
 
 
 def residuals(X, A):
-    """Return the residuals of A (R, ...) after a fit to the columns X (R, K), and the degrees of
-    freedom."""
+    """Return the residuals of A (R, ...) after a least-squares fit to X (R, K), and their degrees
+    of freedom."""
     flat = A.reshape(len(A), -1)
     rest = flat - X @ (np.linalg.pinv(X) @ flat)
     return rest.reshape(A.shape), len(A) - np.linalg.matrix_rank(X)
 
 
 def split_noise(X, A):
-    """Split the residuals of A (R, W, P) after a fit to X (R, K) into runs and problems.
-
-    Returns (runs (R, W), problems (R, W, P), degrees of freedom).
-    """
+    """Return the residuals of A (R, W, P) after a fit to X (R, K), in two parts: (their means over
+    problems (R, W), the rest (R, W, P), degrees of freedom)."""
     rest, df = residuals(X, A)
     runs = rest.mean(2)
     return runs, rest - runs[..., None], df
 
 
 def add_estimates(cells, G, checkpoints):
-    """Set per_problem, mean and noise of each cell, see `Cell` and `Noise`."""
+    """Set per_problem, mean and noise of each cell, see `Cell` and `Noise`. G: the number of
+    budgets."""
     values = np.concatenate([c.values for c in cells])  # (R, G, P)
     died = np.concatenate([c.died for c in cells])
     cell = np.concatenate([[c.index] * len(c.runs) for c in cells])
     seed = np.array([run["seed"] for c in cells for run in c.runs])
     P, N = values.shape[2], len(cells)
     usable = ~np.isnan(values[..., 0]) & ~died  # divergence is not noise
+    # budgets at which the same runs are usable are one part, (indices of runs, indices of budgets)
     patterns, which = np.unique(usable, axis=1, return_inverse=True)
-    parts = [(np.flatnonzero(rows), np.flatnonzero(which.ravel() == i))
-             for i, rows in enumerate(patterns.T) if rows.any()]
+    parts = [(np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i))
+             for i, pattern in enumerate(patterns.T) if pattern.any()]
 
-    # the variance of runs within their cells, with the variance of seeds and without it
+    # sums of squares of runs around their cell: `within` with the effect of seeds, run_sum without
     run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
-    for rows, js in parts:
-        A = values[rows][:, js].astype(float)
-        rest, of_cells = residuals((cell[rows, None] == np.unique(cell[rows])).astype(float),
-                                   A.mean(2))
-        within, within_df = within + (rest ** 2).sum(), within_df + of_cells * len(js)
-        of_runs, of_problems, df[js] = split_noise(design(cell[rows], seed[rows]), A)
+    for runs, js in parts:
+        A = values[runs][:, js].astype(float)
+        rest, rest_df = residuals((cell[runs, None] == np.unique(cell[runs])).astype(float),
+                                  A.mean(2))
+        within, within_df = within + (rest ** 2).sum(), within_df + rest_df * len(js)
+        of_runs, of_problems, df[js] = split_noise(design(cell[runs], seed[runs]), A)
         run_sum[js] = (of_runs ** 2).sum(0)
         if df[js[0]] and P > 1:
             rollouts[js] = (of_problems ** 2).sum((0, 2)) / df[js] / (P - 1)
     run_var = (RUN_DF * RUN_SD ** 2 + run_sum) / (RUN_DF + df)
-    of_seed = within / within_df - run_sum.sum() / df.sum() if df.any() else 0.0
-    ratio = max(of_seed, 0.0) / run_var.mean()
+    seed_var = within / within_df - run_sum.sum() / df.sum() if df.any() else 0.0
+    ratio = max(seed_var, 0.0) / run_var.mean()
 
     # Generalised least squares for the means of the cells: a seed that two cells share cancels in
     # their difference, and a seed that only one cell has still counts
     cov = np.full((G, N, N), np.nan)
     estimate = np.full((N, G, P), np.nan, np.float32)
-    for rows, js in parts:
-        index, at = np.unique(cell[rows], return_inverse=True)
-        X = np.eye(len(index))[at]  # (R, N)
-        seeds = (seed[rows, None] == np.unique(seed[rows])).astype(float)
-        shrink = ratio / (1 + ratio * seeds.sum(0))
-        weights = X.T - ((X.T @ seeds) * shrink) @ seeds.T  # X' V^-1, V = 1 + ratio * seeds seeds'
+    for runs, js in parts:
+        present, column = np.unique(cell[runs], return_inverse=True)  # the cells with usable runs
+        X = np.eye(len(present))[column]  # (R, cells)
+        U = (seed[runs, None] == np.unique(seed[runs])).astype(float)  # (R, seeds)
+        shrink = ratio / (1 + ratio * U.sum(0))
+        weights = X.T - ((X.T @ U) * shrink) @ U.T  # X' V^-1, where V = 1 + ratio * U U'
         H = np.linalg.inv(weights @ X)
-        cov[np.ix_(js, index, index)] = H
-        estimate[np.ix_(index, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[rows][:, js])
+        cov[np.ix_(js, present, present)] = H
+        estimate[np.ix_(present, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[runs][:, js])
     noise = Noise(run_var, RUN_DF + df, ratio, cov, rollouts, checkpoints)
     for c in cells:
         c.per_problem, c.noise = estimate[c.index], noise
         if c.died.any():  # diverged runs count with their last reward
             defined = ~np.isnan(c.values[..., 0])
             share = ((c.died & defined).sum(0) / np.maximum(defined.sum(0), 1))[:, None]  # (G, 1)
-            dead = mean_over_runs(np.where((c.died & defined)[..., None], c.values, np.nan))
-            c.per_problem = np.where(share > 0, (1 - share) * c.per_problem + share * dead,
+            diverged = mean_over_runs(np.where((c.died & defined)[..., None], c.values, np.nan))
+            c.per_problem = np.where(share > 0, (1 - share) * c.per_problem + share * diverged,
                                      c.per_problem)
         c.mean = c.per_problem.mean(1).astype(float)
 
 
 def mean_over_runs(a):
-    """Return the mean over the first axis without NaN, or NaN if all are NaN."""
+    """Return the mean over the first axis, ignoring NaN. The mean is NaN if all values are NaN."""
     defined = ~np.isnan(a)
     mean = np.where(defined, a, 0).sum(0) / np.maximum(defined.sum(0), 1)
     return np.where(defined.any(0), mean, np.nan)
+
+
+def by_B_p(cells):
+    """Return {B_p: its cells}, the smallest B_p first."""
+    return {B_p: [c for c in cells if c.B_p == B_p] for B_p in sorted({c.B_p for c in cells})}
 
 
 def nearest(grid, C):
@@ -334,14 +350,28 @@ def level_error(c, j):
 def ci_half_width(c, j):
     """Return half of the 90% interval of a cell's reward at budget j.
 
-    The interval is the wider of two: the reward of another run of the cell on these problems, and
-    the reward of these runs on other problems of the kind.
+    The interval is the wider of two. The first is for the reward of another run of the cell on
+    these problems. The second is for the reward of these runs on other problems of the kind.
     """
     var, noise = c.noise.run_var[j], c.noise
     of_mean = var * noise.cov[j, c.index, c.index]
     other_run = math.sqrt(var * (1 + noise.seed_ratio) + of_mean)
     return max(combined_half_width(0, other_run, noise.df[j]),
                combined_half_width(level_error(c, j), math.sqrt(of_mean), noise.df[j]))
+
+
+def covers(cells):
+    """Return what the intervals of some cells cover, as text."""
+    runs = [run for c in cells for run in c.runs]
+    seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
+    text = "90%, for one more run of the same command and for other problems of the kind"
+    if cells[0].values.shape[2] == 1:
+        text += " (binomial, because the log has only the mean over problems)"
+    if any(run["biased"] for run in runs):
+        text += "; the source's estimate of this metric is biased"
+    if max(seeds) > 1:
+        return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds per cell"
+    return f"{text}; one seed, so the standard deviation between runs is assumed to be {RUN_SD}"
 
 
 def difference(a, b, j):
@@ -372,9 +402,8 @@ def best(cells, j):
 def tied_with_best(cells, j):
     """Return the mask (N,) of cells that cannot be distinguished from the best at budget j.
 
-    A cell is not tied if its gap to the best is larger than the error of the gap. The error is for
-    90% confidence over all comparisons together (Sidak; the set of Hsu's multiple comparisons with
-    the best).
+    A cell is not tied if its gap to the best is larger than the error of the gap. All comparisons
+    together have 90% confidence (Sidak; Hsu's multiple comparisons with the best).
     """
     top = best(cells, j)
     defined = [i for i, c in enumerate(cells) if not np.isnan(c.mean[j])]
@@ -402,48 +431,37 @@ def folds(S, H):
     return out
 
 
-def folds_of(cells):
-    """Return (means, died), both (N, S, H, G), by cell, seed and half of the problems.
-
-    means: the mean reward, NaN if the cell has no run of this seed. died: whether the run diverged
-    at a smaller budget. H = 1 if the logs have no counts.
-    """
-    seeds = sorted({run["seed"] for c in cells for run in c.runs})
-    S, G, P = len(seeds), len(cells[0].mean), cells[0].values.shape[2]
-    H = min(P, 2)
-    out, died = np.full((len(cells), S, H, G), np.nan), np.zeros((len(cells), S, H, G), bool)
-    for i, c in enumerate(cells):
-        for run, values, dead in zip(c.runs, c.values, c.died):
-            s = seeds.index(run["seed"])
-            out[i, s] = [values[:, h::H].mean(1) for h in range(H)]
-            died[i, s] = dead
-    return out, died
-
-
 def held_out(cells):
     """Return two arrays (N, F, G): the rewards used to choose a cell and the rewards used to score
-    it, in each of the `folds`.
+    the chosen cell, in each of the `folds`.
 
-    Diverged runs count in the choice. They are left out of the score (NaN), because the report
-    names them anyway.
+    Diverged runs count in the choice. They are left out of the score, because the report names them
+    anyway. If a cell has no score in a fold, the score is NaN and the reward for the choice -inf.
     """
-    means, died = folds_of(cells)
-    masks = folds(*means.shape[1:3])
-    choice = [[mean_over_runs(of_cell[chosen]) for chosen, _ in masks] for of_cell in means]
-    alive = np.where(died, np.nan, means)
-    return np.array(choice), np.array([[of_cell[scored][0] for _, scored in masks]
-                                       for of_cell in alive])
+    seeds = sorted({run["seed"] for c in cells for run in c.runs})
+    H = min(cells[0].values.shape[2], 2)  # 1 if the logs have no counts
+    masks, choice, score = folds(len(seeds), H), [], []
+    for c in cells:
+        means = np.full((len(seeds), H, len(c.mean)), np.nan)  # NaN if the cell lacks a seed
+        survived = means.copy()
+        for run, values, died in zip(c.runs, c.values, c.died):
+            s = seeds.index(run["seed"])
+            means[s] = [values[:, half::H].mean(1) for half in range(H)]
+            survived[s] = np.where(died, np.nan, means[s])
+        choice.append([mean_over_runs(means[chosen]) for chosen, _ in masks])
+        score.append([survived[scored][0] for _, scored in masks])
+    choice, score = np.array(choice), np.array(score)
+    return np.where(np.isnan(choice) | np.isnan(score), -np.inf, choice), score
 
 
 def heldout_reward(cells, held=None):
-    """Return the reward of the best cell at each budget, without the winner's curse: (G,).
+    """Return the reward (G,) of the best cell at each budget, without the winner's curse.
 
     The cell is chosen on some runs and problems and scored on others (`held_out`), so a fold may
     score another cell than `best`. If there is only one seed, the luck of the chosen run remains.
-    held: the result of `held_out`, to compute it only once.
+    held: a result of `held_out`, if the caller has one already.
     """
     choice, scored = held or held_out(cells)
-    choice = np.where(np.isnan(choice) | np.isnan(scored), -np.inf, choice)
     rewards = np.take_along_axis(scored, choice.argmax(0)[None], 0)[0]  # (F, G)
     rewards = mean_over_runs(np.where(np.isneginf(choice.max(0)), np.nan, rewards))
     means = np.array([c.mean for c in cells])
@@ -452,12 +470,12 @@ def heldout_reward(cells, held=None):
 
 
 def stop_before(cells, j, held=None):
-    """Return an earlier stop that beats the best cell at budget j, dict(cell, j, reward, gain), or
-    None if more rollouts did no harm.
+    """Return a cell and a smaller budget that beat the best cell at budget j, as dict(cell, j,
+    reward, gain), or None if there are none.
 
-    A stop is a cell and a budget. It is chosen and scored on different runs and problems. The stop
-    counts if its reward is more than two standard errors above that of the best cell at j. The
-    error covers problems and checkpoints. held: the result of `held_out`, to compute it only once.
+    They are chosen on some runs and problems and scored on others. Their reward must be more than
+    two standard errors above the reward of the best cell at j. The error covers problems and
+    checkpoints. held: a result of `held_out`, if the caller has one already.
     """
     top = best(cells, j)
     if top is None or j == 0:
@@ -466,11 +484,10 @@ def stop_before(cells, j, held=None):
     if np.isnan(means).all():
         return None
     i, at = np.unravel_index(np.nanargmax(means), means.shape)
-    choice, scored = (a[..., :j + 1] for a in held or held_out(cells))
+    choice, scored = held or held_out(cells)
     F = choice.shape[1]
-    choice = np.where(np.isnan(choice) | np.isnan(scored), -np.inf, choice)[..., :j]
-    flat = choice.transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,)
-    rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(flat)])
+    stops = choice[..., :j].transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,): cell * j + budget
+    rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(stops)])
     rewards = rewards[~np.isnan(rewards).any(1)]  # folds in which both the stop and the end exist
     if not len(rewards):
         return None
@@ -488,43 +505,35 @@ def stop_before(cells, j, held=None):
 # --------------------------------------------------------------------------------------------------
 # The frontier of some cells
 
-def where_zero(x, gap, half, at):
-    """Return the interval (lo, hi) of x (G,) around `at` in which gap (G,) is within `half` (G,) of
-    zero.
+def overtakes(a, b, grid, C):
+    """Return the switch from cell a to cell b at C: dict(C, from, to, M, reward, lo, hi).
 
-    The gap rises through zero at `at`. An end of the interval is None if the data leave it open.
-    """
-    below = np.flatnonzero((x <= at) & (gap < -half))
-    above = np.flatnonzero((x >= at) & (gap > half))
-    return (float(x[below[-1]]) if len(below) else None,
-            float(x[above[0]]) if len(above) else None)
-
-
-def overtakes(a, b, grid, at):
-    """Return the switch from cell a to cell b at log C = at: dict(C, from, to, M, reward, lo, hi).
+    lo: the last budget below C at which a is better than b by more than the error, or None. hi: the
+    first budget above C at which b is better than a by more than the error, or None.
     """
     js = np.flatnonzero(~np.isnan(a.mean + b.mean))
-    gaps, halves = np.array([gap_between(b, a, j) for j in js]).T
-    lo, hi = where_zero(np.log(grid[js]), gaps, halves, at)
+    gap, half = np.array([gap_between(b, a, j) for j in js]).T
+    budgets = grid[js]
+    below, above = budgets[(budgets <= C) & (gap < -half)], budgets[(budgets >= C) & (gap > half)]
     cost = np.mean([run["per_rollout"] for run in b.runs])
-    return {"C": math.exp(at), "from": a.n, "to": b.n, "M": math.exp(at) / cost / (b.B_p * b.n),
-            "reward": float(b.mean[nearest(grid, math.exp(at))]),
-            "lo": None if lo is None else math.exp(lo),
-            "hi": None if hi is None else math.exp(hi)}
+    return {"C": C, "from": a.n, "to": b.n, "M": C / cost / (b.B_p * b.n),
+            "reward": float(b.mean[nearest(grid, C)]),
+            "lo": float(below[-1]) if len(below) else None,
+            "hi": float(above[0]) if len(above) else None}
 
 
 def panel_of(cells, grid, end=math.inf):
     """Return one panel of frontier.json: the frontier of cells, its switches of n and its ties.
 
-      envelope  at each budget the best (B_p, n, lr), its value `highest`, the held-out `reward`
-                that the report prints, and its interval lo, hi
+      envelope  at each budget the best cell's B_p, n and lr, its mean `highest`, the held-out
+                `reward` that the report prints, and the interval lo, hi of this reward
       near      at every fourth budget the (B_p, n) that are tied with the best
       switches  the changes of the best n (`overtakes`), each with why and clear
 
     why: "begins" if the new n has no runs before the switch, "ends" if the old n has no runs after
-    it, else "crossing". A crossing is clear if one of the two n is better by more than the error
-    somewhere on that n's side of the crossing. "begins" and "ends" are always clear. Of several
-    clear switches from one n to another only the first counts as clear. end: the last budget.
+    the switch, else "crossing". A crossing is clear if its `lo` or `hi` is known. "begins" and
+    "ends" are always clear. If an n overtakes another n several times, only the first clear switch
+    counts as clear. end: the last budget.
     """
     means = np.array([c.mean for c in cells])  # (N, G)
     js = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
@@ -540,7 +549,7 @@ def panel_of(cells, grid, end=math.inf):
             why, at = "crossing", float(x[i] - before * (x[j] - x[i]) / (after - before))
         else:
             why, at = "begins" if np.isnan(b.mean[i]) else "ends", x[j]
-        turn = overtakes(a, b, grid, at) | dict(why=why)
+        turn = overtakes(a, b, grid, math.exp(at)) | dict(why=why)
         if why != "crossing":
             turn.update(lo=None, hi=None)
         seen = any(t["clear"] and (t["from"], t["to"]) == (a.n, b.n) for t in turns)
@@ -564,7 +573,7 @@ def panel_of(cells, grid, end=math.inf):
 # --------------------------------------------------------------------------------------------------
 # Does the best n rise with the budget? A test from the runs themselves
 
-# The prior of this test: the standard deviation of the noise of runs. With 0.010, up to 15% of
+# The standard deviation of the noise of runs in the prior of this test. With 0.010, up to 15% of
 # sweeps without a rise would get the verdict law
 LAW_SD = 0.015
 TIE = 2         # a reward lower by at most this many standard errors may be a tie (Hansen 2005)
@@ -573,12 +582,14 @@ ALPHA = 0.05    # a law needs a p below this
 
 
 def windows_of(cells, grid):
-    """Cut the budgets that all n reached into octaves of log C, two to six.
+    """Return the rewards of all runs in two to six windows of log C, each about an octave wide. The
+    windows cover the budgets that all n reached.
 
-    Returns dict(A (R, W, P): reward of each run in each window; n, seed (R,); C: the first and the
-    last budget of each window; left_out: the n whose runs end early or diverge). Returns None if
-    the budgets span less than a factor of 4. No n is left out if fewer than two others would
-    remain.
+    Returns dict(A, n, seed, C, left_out), or None if the budgets span less than a factor of 4.
+      A         (R, W, P) the reward of each run on each problem in each window
+      n, seed   (R,) of each run
+      C         the first and the last budget of each window
+      left_out  the n whose runs end early or diverge, empty if fewer than two n would remain
     """
     longest = max(c.reach[1] for c in cells)
     full = [c for c in cells if c.alive.any()
@@ -604,12 +615,14 @@ def windows_of(cells, grid):
 
 
 def window_estimates(A, n, seed):
-    """Return the reward of each n in each window with its errors, from A (R, W, P), n, seed (R,).
+    """Return the mean reward of each n in each window, with its covariances.
 
-    Returns dict(n (N,), mean (N W,), runs, problems (N W, N W), df, W). mean: the W windows of the
-    first n, then those of the next n, and so on. runs, problems: the covariances of `mean` over
-    runs and over problems. Both contain the noise of the rollouts, so this noise is subtracted
-    from `problems`.
+    A, n, seed: from `windows_of`. Returns dict
+      n               (N,) the n, in order
+      mean            (N W,) the rewards in the W windows of the first n, then of the next n, ...
+      runs, problems  (N W, N W) the covariance of `mean` over runs and over problems. Both would
+                      contain the noise of the rollouts, so it is subtracted from `problems`
+      df, W           the degrees of freedom of `runs`, and the number of windows
     """
     (_, W, P), ns = A.shape, np.unique(n)
     X, N = design(n, seed), len(ns)
@@ -625,70 +638,76 @@ def window_estimates(A, n, seed):
 
 
 def errors_of(D, e):
-    """Return the variances over runs and over problems of contrasts D (K, N W) of
-    `window_estimates`: two arrays (K,)."""
+    """Return the variances over runs and over problems of D @ mean: two arrays (K,). D (K, N W):
+    contrasts. e: from `window_estimates`."""
     runs, problems = (np.einsum("ka,ab,kb->k", D, e[key], D) for key in ("runs", "problems"))
     # the variance over problems is a difference of two estimates, so it can be negative
     return runs, np.maximum(problems, -0.8 * runs)
 
 
 def law_test(e):
-    """Test whether the best n rises. The null hypothesis is that one n is best in every window.
+    """Test whether the best n rises with the budget. The null hypothesis is that one n is best in
+    every window.
 
     e: from `window_estimates`. The null hypothesis is rejected if every n is beaten, either by a
     smaller n in an early window or by a larger n in a late window. So a falling n* is not a rise.
-    The middle window counts as early and as late. Returns dict(p, n_closest, by, window, gap).
-    n_closest: the n that comes closest to being best in all windows. by: the n that beats n_closest
-    most clearly, in `window` by `gap`. p: how often a sweep with a constant best n looks as much
-    like a rise as this one.
+    The middle window counts as early and as late. Returns dict
+      p          how often a sweep with a constant best n looks as much like a rise as this one
+      n_closest  the n that comes closest to being best in all windows
+      by         the n that beats n_closest most clearly, in `window` by `gap`
     """
-    ns, W, y = e["n"], e["W"], e["mean"]
+    ns, W, means = e["n"], e["W"], e["mean"]
     N = len(ns)
-    # contrasts: the i-th n is beaten by the a-th n in window w
-    K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
-         if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
-    beaten_n, other, base = np.array([(i, a * W + w, i * W + w) for i, a, w in K]).T
-    D = np.eye(N * W)[other] - np.eye(N * W)[base]
-    of_runs, rest = errors_of(D, e)
-    se = np.sqrt(of_runs + rest)
-    T = D @ y / se
-    worst = np.array([T[beaten_n == i].max() for i in range(N)])
-    closest = int(worst.argmin())
-    k = np.flatnonzero(beaten_n == closest)[T[beaten_n == closest].argmax()]
-    out = dict(p=1.0, n_closest=int(ns[closest]), by=int(ns[K[k][1]]), window=int(K[k][2]),
-               gap=float(D[k] @ y))
-    if worst.min() <= 0:
+    # (i, a, w): in window w the i-th n may be beaten by the a-th n
+    comparisons = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
+                   if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
+    beaten, _, _ = np.array(comparisons).T
+    better, worse = np.array([(a * W + w, i * W + w) for i, a, w in comparisons]).T
+    D = np.eye(N * W)[better] - np.eye(N * W)[worse]
+    run_var, problem_var = errors_of(D, e)
+    t = D @ means / np.sqrt(run_var + problem_var)
+    largest_t = np.array([t[beaten == i].max() for i in range(N)])
+    closest = int(largest_t.argmin())
+    k = np.flatnonzero(beaten == closest)[t[beaten == closest].argmax()]
+    _, by, window = comparisons[k]
+    out = dict(p=1.0, n_closest=int(ns[closest]), by=int(ns[by]), window=window,
+               gap=float(D[k] @ means))
+    if largest_t.min() <= 0:
         return out
     rng = np.random.default_rng(0)  # so that the same logs have the same p
     val, vec = np.linalg.eigh(e["runs"] + e["problems"])
     noise = (rng.standard_normal((DRAWS, N * W)) * np.sqrt(np.maximum(val, 0))) @ vec.T
     u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]  # because the variance of runs is an estimate
-    scale, p = np.sqrt(np.maximum(u * of_runs + rest, 0.2 * u * of_runs)), 0.0
+    se = np.sqrt(np.maximum(u * run_var + problem_var, 0.2 * u * run_var))
+    for_each_n = []
     for i in range(N):
         # the sweep if the i-th n were always best: other rewards that are higher than the reward of
         # the i-th n, or that may be tied with it, become equal to it
-        null, mine = y.copy(), (beaten_n == i) & (T > -TIE)
-        null[other[mine]] = y[base[mine]]
-        t = (D @ null + noise @ D.T) / scale
-        least = np.min([t[:, beaten_n == h].max(1) for h in range(N)], 0)
-        p = max(p, float((least >= worst.min()).mean()))
-    return out | dict(p=p)
+        null, raised = means.copy(), (beaten == i) & (t > -TIE)
+        null[better[raised]] = means[worse[raised]]
+        drawn = (D @ null + noise @ D.T) / se
+        smallest = np.min([drawn[:, beaten == h].max(1) for h in range(N)], 0)
+        for_each_n.append(float((smallest >= largest_t.min()).mean()))
+    return out | dict(p=max(for_each_n))
 
 
 def verdict_of(cells, grid, delta):
-    """Judge whether n* rises with the budget, for the cells of one B_p and one lr_base.
+    """Return the verdict on whether n* rises with the budget, for cells of one B_p and one lr_base.
 
-    Returns what `law_test` returns, with dict(verdict, reason, p_falls, half, n_flat, regret, sets,
-    windows, left_out, ...). The verdict is
-      law           if `law_test` shows a rise at ALPHA, and no fall
-      flat          if `regret` is below delta, with two seeds or more and no n left out. `regret`
-                    is the most that another n can be better than `n_flat` in any window (upper end
-                    of a one-sided 95% interval)
-      undetermined  otherwise
-
-    If law and flat both hold, the verdict is flat, because `n_flat` is good enough. sets: the n
-    tied with the best in each window. rising: an n that gains on `n_flat` from the last window but
-    one to the last, or None. If it is not None, flat holds only up to the largest budget.
+    Returns the dict of `law_test` with
+      verdict      "law" if `law_test` shows a rise at ALPHA and no fall; "flat" if `regret` is
+                   below delta, with two seeds or more and no n left out; else "undetermined". If
+                   law and flat both hold, the verdict is flat, because `n_flat` is good enough
+      reason       why there was no test, else ""
+      p_falls      the p of `law_test` for a fall of n*
+      half         half of the 90% interval of `gap`
+      n_flat       the n with the smallest `regret`
+      regret       the most that another n can be better than `n_flat` in any window (upper end of a
+                   one-sided 95% interval); regret_of_n: the same for n_closest
+      rising       an n that gains on `n_flat` from the last window but one to the last, or None. If
+                   there is one, a verdict of flat holds only up to the largest budget
+      sets         the n tied with the best in each window
+      windows      the first and the last budget of each window; left_out: from `windows_of`
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
@@ -697,19 +716,24 @@ def verdict_of(cells, grid, delta):
                "the budgets that all n reached span less than a factor of 4")
         return dict(verdict="undetermined", reason=why, p=None, sets=[], regret=None, left_out=[])
     e = window_estimates(w["A"], w["n"], w["seed"])
-    rise = law_test(e)
-    fall = law_test(e | dict(n=-e["n"][::-1], mean=flip(e["mean"], e), **{
-        key: flip(flip(e[key], e).T, e).T for key in ("runs", "problems")}))
-    y, W, N = e["mean"].reshape(-1, e["W"]), e["W"], len(e["n"])
+    W, N = e["W"], len(e["n"])
+    y = e["mean"].reshape(N, W)
+    order = np.arange(N * W).reshape(N, W)[::-1].ravel()  # with the order of n reversed
+    rise, fall = law_test(e), law_test(e | dict(
+        n=-e["n"][::-1], mean=e["mean"][order],
+        **{key: e[key][np.ix_(order, order)] for key in ("runs", "problems")}))
     t = stats.t.ppf(0.95, e["df"])
 
-    def gap_of(a, b, at, before=None):  # (gap of two n, half of its 90% interval)
+    def gap_of(a, b, at, before=None):
+        """Return (the a-th n minus the b-th n in window `at`, half of its 90% interval). before: an
+        earlier window, whose gap is subtracted."""
         D = np.zeros((1, N * W))
         D[0, a * W + at], D[0, b * W + at] = 1, -1
-        if before is not None:  # minus the gap in an earlier window
+        if before is not None:
             D[0, a * W + before], D[0, b * W + before] = -1, 1
-        runs, rest = (float(v[0]) for v in errors_of(D, e))
-        return float(D[0] @ e["mean"]), math.sqrt(max(t * t * runs + Z * Z * rest, 0))
+        run_var, problem_var = (float(v[0]) for v in errors_of(D, e))
+        return float(D[0] @ e["mean"]), math.sqrt(max(t * t * run_var + Z * Z * problem_var, 0))
+    # for each n, the most that another n may be better
     regret = [max(0.0, *(sum(gap_of(b, a, at)) for b in range(N) if b != a for at in range(W)))
               for a in range(N)]
     flat = int(np.argmin(regret))
@@ -735,16 +759,11 @@ def verdict_of(cells, grid, delta):
         sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
 
 
-def flip(a, e):
-    """Reverse the order of n in the first axis (N W, ...) of an array of `window_estimates`."""
-    return a.reshape(len(e["n"]), e["W"], *a.shape[1:])[::-1].reshape(a.shape)
-
-
 # --------------------------------------------------------------------------------------------------
 # Contrasts of labelled arms, and verdicts on claims
 #
-# A table is {key: (S, P)}: the rewards of cells in a window of C, for S seeds and P problems. All
-# cells of a table share their seeds and their problems.
+# A table is {key: (S, P)}: for each cell the reward of S seeds on P problems, averaged over a
+# window of C. All cells of a table have the same seeds and problems.
 
 # Both are shares of the gain of training
 SMALL = 0.03  # a difference that does not matter
@@ -752,42 +771,45 @@ ALIKE = 0.06  # what a claim of "no difference" allows: 2 points if training gai
 
 
 class Missing(Exception):
-    """A comparison lacks runs; the message names them."""
+    """A comparison cannot be made without more runs. The message names the missing runs."""
+
+
+def mean_with_error(d, sd, df):
+    """Return the mean of d with its error: dict(gain, half).
+
+    d (S, P): a difference of rewards for each seed and problem. sd: the standard deviation of a
+    seed's mean over problems, with df degrees of freedom. gain: the mean of d. half: half of the
+    90% interval of this mean, over seeds and problems.
+    """
+    each = d.mean(0)
+    problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
+    half = combined_half_width(problems, sd / math.sqrt(len(d)), max(df, 1))
+    return dict(gain=each.mean(), half=half)
+
+
+def change(now, before):
+    """Return the mean of `now` (S, P) minus `before` (S, P) as `mean_with_error` does. Both are
+    rewards of the same runs, at two times."""
+    of_seeds = (now - before).mean(1)
+    sd = of_seeds.std(ddof=1) if len(of_seeds) > 1 else 0.0
+    return mean_with_error(now - before, sd, len(of_seeds) - 1)
 
 
 def seed_noise(table):
-    """Return the noise of the runs in a table {key: (S, P)}: (standard deviation, df).
-
-    The effects of the cell and of the seed are removed.
-    """
+    """Return (standard deviation, degrees of freedom) of the runs in a table, after the effects of
+    cell and seed are removed."""
     means = np.array([t.mean(1) for t in table.values()])  # (cells, S)
     cell, seed = np.indices(means.shape)
     rest, df = residuals(design(cell.ravel(), seed.ravel()), means.ravel())
     return math.sqrt((rest ** 2).sum() / max(df, 1)), df
 
 
-def bounded(each, error, df):
-    """Return the mean of `each` (P,), a value per problem, with its noise: dict(gain, half, sees).
-
-    error: the standard error of the mean over seeds, with df degrees of freedom. gain: the mean.
-    half: half of its 90% interval. sees: the effect that such runs would show in four of five
-    repetitions.
-    """
-    problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
-    half = combined_half_width(problems, error, max(df, 1))
-    return dict(gain=each.mean(), half=half, sees=half + 0.84 * math.hypot(error, problems))
-
-
-def contrast(table, weights, noise=None):
-    """Return the sum of weights[key] * cell key of {key: (S, P)}, see `bounded`. The weights sum to
-    0.
-
-    noise: `seed_noise` of a larger table of the same kind, which has more degrees of freedom.
-    """
-    spread, df = noise or seed_noise(table)
-    S = len(next(iter(table.values())))
-    each = sum(w * table[key].mean(0) for key, w in weights.items())  # (P,)
-    return bounded(each, spread * math.sqrt(sum(w * w for w in weights.values()) / S), df)
+def contrast(table, weights):
+    """Return the mean of the sum of weights[key] * table[key] as `mean_with_error` does. The
+    weights sum to 0."""
+    sd, df = seed_noise(table)
+    d = sum(w * table[key] for key, w in weights.items())
+    return mean_with_error(d, sd * math.hypot(*weights.values()), df)
 
 
 def fold_masks(S, P):
@@ -797,179 +819,131 @@ def fold_masks(S, P):
             for chosen, scored in folds(S, H)]
 
 
-def best_in(table, chosen):
-    """Return the key of a table {key: (S, P)} with the highest mean within the mask `chosen`."""
-    return max(table, key=lambda key: table[key][chosen].mean())
+def best_key(table, chosen, keys=None):
+    """Return the key with the highest mean in a table within the mask `chosen` (S, P). keys: choose
+    only from these keys."""
+    return max(keys or table, key=lambda key: table[key][chosen].mean())
 
 
-def best_less(table, among, others):
-    """Return how much better the best of the keys `among` is than the best of `others`.
+def heldout_gap(table, *pairs):
+    """Return (winners, contrast): the best of some keys minus the best of other keys. In each of
+    the `folds` both are chosen on some runs and problems and scored on others.
 
-    Returns (the best of `among` in each fold, the difference as in `bounded`). Both keys are chosen
-    on some runs and problems and scored on others (`folds`).
+    pairs: (keys, other keys), either one pair for all folds or one pair for each fold. winners: the
+    best of `keys` in each fold. contrast: the difference as `mean_with_error` returns it.
     """
-    spread, df = seed_noise(table)
-    values, winners = np.empty(table[among[0]].shape), []
-    for chosen, scored in fold_masks(*values.shape):
-        a, b = (best_in({key: table[key] for key in keys}, chosen) for keys in (among, others))
+    sd, df = seed_noise(table)
+    d, winners = np.empty_like(next(iter(table.values()))), []
+    for (chosen, scored), pair in zip(fold_masks(*d.shape), itertools.cycle(pairs)):
+        a, b = (best_key(table, chosen, keys) for keys in pair)
         winners.append(a)
-        values[scored] = (table[a] - table[b])[scored]
-    return winners, bounded(values.mean(0), spread * math.sqrt(2 / len(values)), df)
+        d[scored] = (table[a] - table[b])[scored]
+    return winners, mean_with_error(d, sd * math.sqrt(2), df)
 
 
-def change(now, before):
-    """Return the mean of `now` (S, P) minus `before` (S, P), see `bounded`.
+def judge(c, claim, gained):
+    """Return (verdict, times) for a contrast and a claim about its gain.
 
-    `before` has the rewards of the same runs at an earlier time.
+    gained: the gain of training, which sets the scale. times: the factor by which the seeds must
+    increase to decide. The verdict is underpowered if it is neither confirmed nor contradicted. The
+    claims are
+      larger      confirmed if the whole interval is above 0, contradicted if the interval excludes
+                  a gain of SMALL x gained
+      smaller     as "larger", with the opposite sign
+      not larger  the opposite verdict of "larger"
+      alike       confirmed if the interval is within ALIKE x gained of 0, contradicted if the whole
+                  interval is outside this range
     """
-    d = (now - before).mean(1)  # one difference per seed, so S - 1 degrees of freedom
-    error = d.std(ddof=1) / math.sqrt(len(d)) if len(d) > 1 else 0.0
-    return bounded((now - before).mean(0), error, len(d) - 1)
-
-
-def judge(c, claim=+1, gained=1 / 3):
-    """Return the verdict of a contrast on a claim: "is larger" (+1), "is smaller" (-1) or "makes no
-    difference" (0).
-
-    gained: the gain of training, which sets the scale. For the claims +1 and -1, confirmed means
-    that the whole interval is on the claim's side of 0. contradicted means that the interval
-    excludes an effect of SMALL x gained on the claim's side. For the claim 0, confirmed means that
-    the interval is within ALIKE x gained of 0, contradicted that it is entirely outside this range.
-    underpowered: neither.
-    """
-    lo, hi = c["gain"] - c["half"], c["gain"] + c["half"]
-    small, alike = SMALL * gained, ALIKE * gained
-    if claim == 0:
-        agree, disagree = -alike < lo and hi < alike, lo > alike or hi < -alike
-    elif claim > 0:
-        agree, disagree = lo > 0, hi < small
+    gain, half = -c["gain"] if claim == "smaller" else c["gain"], c["half"]
+    if claim == "alike":
+        allowed = ALIKE * gained
+        yes, no = abs(gain) + half < allowed, abs(gain) - half > allowed
+        needed = abs(allowed - abs(gain))
     else:
-        agree, disagree = hi < 0, lo > -small
-    return "confirmed" if agree else "contradicted" if disagree else "underpowered"
+        yes, no = gain - half > 0, gain + half < SMALL * gained
+        needed = max(gain, SMALL * gained - gain)
+    if claim == "not larger":
+        yes, no = no, yes
+    if yes or no:
+        return "confirmed" if yes else "contradicted", 1
+    return "underpowered", (half / max(needed, 1e-9)) ** 2
 
 
-def times_of(contrasts, claim, g):
-    """Return the factor by which the seeds must increase for `judge` to decide all `contrasts`.
+def judged(*parts):
+    """Return dict(verdict, times) for a claim that needs all `parts`, the arguments of `judge`.
 
-    claim, g: claim and gained of `judge`.
+    verdict: confirmed if all parts are confirmed, contradicted if any part is contradicted, else
+    underpowered. times: the factor by which the seeds must increase to decide all parts.
     """
-    times = [1]
-    for c in contrasts:
-        if judge(c, claim, g) == "underpowered":
-            gain = c["gain"] * (claim or 1)
-            needed = max(gain, SMALL * g - gain) if claim else abs(ALIKE * g - abs(gain))
-            times.append((c["half"] / max(needed, 1e-9)) ** 2)
-    return max(times)
+    verdicts, times = zip(*(judge(*part) for part in parts))
+    verdict = next((v for v in ("contradicted", "underpowered") if v in verdicts), "confirmed")
+    return dict(verdict=verdict, times=max(times))
 
 
-def denied(verdict):
-    """Return the verdict on the opposite of a claim."""
-    return dict(confirmed="contradicted", contradicted="confirmed").get(verdict, verdict)
+def constant_n(tables, groups):
+    """Return (n, cost): the n with the smallest cost if one n is used in all `tables`.
 
-
-def both(verdicts):
-    """Return the verdict on a claim with several parts, from the verdict on each part.
-
-    It is confirmed if all parts are confirmed, contradicted if any part is contradicted, else
-    underpowered.
+    groups: {n: its keys}. Each n is at its best key. cost: the most that another n can be better
+    than n in any table, by the upper end of the interval. The largest n is excluded, because a
+    constant largest n would not exclude a rise.
     """
-    if set(verdicts) == {"confirmed"}:
-        return "confirmed"
-    return "contradicted" if "contradicted" in verdicts else "underpowered"
-
-
-def best_lr(tables, chosen):
-    """Return the table (S, P) of an n's best lr within the mask `chosen`.
-
-    tables: [(S, P) for each lr].
-    """
-    return tables[best_in(dict(enumerate(tables)), chosen)]
-
-
-def best_n(condition, chosen):
-    """Return the best n of a condition {n: [(S, P) for each lr]} within the mask `chosen`.
-
-    Each n is at the lr that is its best within the mask.
-    """
-    return best_in({n: best_lr(condition[n], chosen) for n in sorted(condition)}, chosen)
-
-
-def constant_n(conditions, noises):
-    """Return (n, gain): the best constant n for all conditions, and how much better another n can
-    be.
-
-    gain: the most that another n gains on n in any condition, at the upper end of the interval. n
-    has the smallest gain. Each n is at its best lr. The largest n is excluded, because a constant
-    largest n would not exclude a rise.
-    """
-    ns = sorted(conditions[0])
-    costs = {}
-    for n in ns[:-1]:
-        ends = []
-        for condition, noise in zip(conditions, noises):
-            everywhere = np.ones_like(condition[n][0], bool)
-            pair = {m: best_lr(condition[m], everywhere) for m in ns}
-            for other in set(ns) - {n}:
-                c = contrast(pair, {other: 1, n: -1}, noise)
-                ends.append(c["gain"] + c["half"])
-        costs[n] = max(ends)
+    costs = dict.fromkeys(list(groups)[:-1], -math.inf)
+    for table in tables:
+        everywhere = np.ones_like(next(iter(table.values())), bool)
+        top = {n: best_key(table, everywhere, keys) for n, keys in groups.items()}
+        for n in costs:
+            for other in set(groups) - {n}:
+                c = contrast(table, {top[other]: 1, top[n]: -1})
+                costs[n] = max(costs[n], c["gain"] + c["half"])
     n = min(costs, key=costs.get)
     return n, costs[n]
 
 
-def shift(first, second, gained=1 / 3):
-    """Return whether the best n moves up from the first condition to the second.
+def shift(first, second, gained, n_of=int):
+    """Judge whether the best n is larger in the table `second` than in the table `first`.
 
-    first, second: {n: [(S, P) for each lr]} of the same runs. In each of the `folds` the best n of
-    each condition is chosen, each n at its best lr. gained: as in `judge`. Raises Missing if there
-    are fewer than three n. Returns dict
-      a, b: the n chosen in the first and in the second condition, one per fold
-      loses, gains: the loss of the n in b against those in a in the first condition, and their gain
-        in the second
-      flat, worst: `constant_n` of the two conditions
-      censored: flat is the smallest n run, so a rise below it would not show
-      verdict: confirmed if loses and gains are above 0 and b >= a in every fold; contradicted if
-        loses and gains are above 0 and b <= a in every fold, or if worst is below SMALL x gained
-        and flat is not censored; else underpowered
-      sees: the effect that such runs would show
+    Both tables have the same runs, for example early and late. n_of(key): the key's n. An n that
+    has several keys, such as several lr, is at its best key. gained: as in `judge`. Raises Missing
+    if there are fewer than three n. Returns dict
+      a, b         the best n in `first` and in `second`, one in each of the `folds`
+      loses        the contrast a minus b in `first`
+      gains        the contrast b minus a in `second`
+      flat, worst  n and cost of `constant_n` for the two tables
+      censored     whether flat is the smallest n run, so that a rise below it would not show
+      verdict      if loses and gains are above 0: confirmed if b >= a in every fold, contradicted
+                   if b <= a in every fold. Otherwise contradicted if worst is below SMALL x gained
+                   and flat is not censored, else underpowered
     """
-    ns = sorted(first)
-    if len(ns) < 3:
+    groups = {n: [key for key in first if n_of(key) == n] for n in sorted(set(map(n_of, first)))}
+    if len(groups) < 3:
         raise Missing("three n or more")
-    noises = [seed_noise({(n, i): t for n in ns for i, t in enumerate(condition[n])})
-              for condition in (first, second)]
-    shape = first[ns[0]][0].shape  # (S, P)
-    a, b, lost, won = [], [], np.empty(shape), np.empty(shape)
-    for chosen, scored in fold_masks(*shape):
-        a.append(best_n(first, chosen))
-        b.append(best_n(second, chosen))
-        lost[scored] = (best_lr(first[a[-1]], chosen) - best_lr(first[b[-1]], chosen))[scored]
-        won[scored] = (best_lr(second[b[-1]], chosen) - best_lr(second[a[-1]], chosen))[scored]
-    loses, gains = (bounded(each.mean(0), spread * math.sqrt(2 / len(each)), df)
-                    for each, (spread, df) in zip((lost, won), noises))
-    flat, worst = constant_n((first, second), noises)
-    censored = flat == ns[0] and flat > 2  # no n is below 2, the smallest group
-    clear = loses["gain"] > loses["half"] and gains["gain"] > gains["half"]
-    if clear and all(y >= x for x, y in zip(a, b)):
-        verdict = "confirmed"
-    elif clear and all(y <= x for x, y in zip(a, b)):
-        verdict = "contradicted"
-    else:
-        verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
-    return dict(a=a, b=b, loses=loses, gains=gains, sees=max(loses["sees"], gains["sees"]),
-                verdict=verdict, flat=flat, worst=worst, censored=censored)
+    masks = fold_masks(*next(iter(first.values())).shape)
+    a, b = ([n_of(best_key(table, chosen)) for chosen, _ in masks] for table in (first, second))
+    loses = heldout_gap(first, *((groups[x], groups[y]) for x, y in zip(a, b)))[1]
+    gains = heldout_gap(second, *((groups[y], groups[x]) for x, y in zip(a, b)))[1]
+    flat, worst = constant_n((first, second), groups)
+    censored = flat == min(groups) and flat > 2  # no n is below 2, the smallest group
+    verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
+    if loses["gain"] > loses["half"] and gains["gain"] > gains["half"]:
+        if all(y >= x for x, y in zip(a, b)):
+            verdict = "confirmed"
+        elif all(y <= x for x, y in zip(a, b)):
+            verdict = "contradicted"
+    return dict(a=a, b=b, loses=loses, gains=gains, verdict=verdict, flat=flat, worst=worst,
+                censored=censored)
 
 
-def of_several(shifts):
-    """Return one verdict on the shifts of several groups, such as several B_p.
+def mean_shift(shifts):
+    """Return one `shift` for several groups, for example one group for each B_p.
 
-    confirmed: n decreases in no group, and both mean contrasts exceed their mean interval
-    half-width. (Groups share problems, so averaging does not narrow the interval.) contradicted:
-    the verdict of any group is contradicted. underpowered: otherwise.
+    loses, gains: the means over groups. Their `half` is a mean too and does not shrink, because the
+    groups share problems. verdict: confirmed if n decreases in no group and both means exceed their
+    `half`. Contradicted if the verdict of any group is contradicted. Otherwise underpowered.
     """
+    mean = {key: {part: np.mean([c[key][part] for c in shifts]) for part in ("gain", "half")}
+            for key in ("loses", "gains")}
     rises = all(y >= x for c in shifts for x, y in zip(c["a"], c["b"]))
-    clear = all(sum(c[key]["gain"] - c[key]["half"] for c in shifts) > 0
-                for key in ("loses", "gains"))
-    if rises and clear:
-        return "confirmed"
-    return "contradicted" if any(c["verdict"] == "contradicted" for c in shifts) else "underpowered"
+    verdict = ("confirmed" if rises and all(c["gain"] > c["half"] for c in mean.values()) else
+               "contradicted" if any(c["verdict"] == "contradicted" for c in shifts) else
+               "underpowered")
+    return shifts[0] | mean | dict(verdict=verdict, worst=max(c["worst"] for c in shifts))

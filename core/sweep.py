@@ -1,4 +1,4 @@
-"""core/sweep.py: plan the runs of a sweep, start them, watch them, and end the worst ones early.
+"""core/sweep.py: plan the runs of a sweep, start them, and end the worst cells early.
 
     python -m core.sweep commands easy --ns="2 4" --bps=8  # print the commands still to run
     python -m core.sweep run easy                          # run them and print the progress
@@ -8,12 +8,13 @@
 run_sweep.sh calls these, and also `folder` (print the sweep's folder) and `requirements` (print the
 files that pip installs). core/prepare.py makes what the runs need.
 
-A sweep has one run for each cell of seeds x bps x ns. A study (presets.json of the data folder) is
-several sweeps, its arms, each in a folder below the study's. `commands` and `run` write sweep.json
-into a sweep's folder: `config` and `cells` of the latest request.
+A sweep has one run for each cell of seeds x bps x ns x lrs. A study is one or more sweeps, called
+arms. presets.json of the data folder lists the studies, and each arm has a folder below the study's
+folder. `commands` and `run` write the plan of a sweep, dict(config, cells), to sweep.json in the
+sweep's folder.
 
-Environment: PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES, PRUNE, see run_sweep.sh.
-Planning needs only the standard library.
+The environment variables PYTHON, LAUNCH, JOBS, GPUS_PER_RUN, CUDA_VISIBLE_DEVICES and PRUNE are
+described in run_sweep.sh. Planning needs only the standard library.
 """
 import contextlib
 import difflib
@@ -25,7 +26,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from statistics import linear_regression
 
@@ -33,7 +33,9 @@ import config
 from config import (BadInput, RECIPES, all_rollouts, complete, derive, entry, experiment,
                     parse, read_json, run_name)
 from core import cost, machine
+from core.models import check_model_path
 from core.log import append, finished, progress, read_log, read_plan, save_json
+from core.pool import handle_signals, last_line, pool
 import verifier
 
 ROOT = Path(__file__).parents[1]
@@ -44,16 +46,22 @@ ROOT = Path(__file__).parents[1]
 def cells(cfg):
     """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts.
 
-    Large B comes first. These runs take the least time per rollout, so a sweep shows early whether
-    its largest batches fit into memory. Raise BadInput if no cell is left or a cell cannot be a
-    run.
+    The cells with the largest B_p n come first, so that a sweep shows early whether its largest
+    batches fit into memory. Raise BadInput if no cell is left or a cell cannot be a run.
     """
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
-    for c in grid:
-        config.check(c)
-        config.check_run(c)
+    try:
+        for c in grid:
+            config.check(c)
+            config.check_run(c)
+    except BadInput:
+        # If the model's folder is missing, nobody read the C and ns of its defaults.json. So the
+        # missing folder is the real error.
+        if not config.is_inside(cfg["model"], cfg["data"]):
+            check_model_path(cfg["model"])
+        raise
     if not grid:
         raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it for all of --bps={cfg['bps']!r} "
                        f"and --ns={cfg['ns']!r}; raise it, or give smaller values")
@@ -61,16 +69,8 @@ def cells(cfg):
 
 
 def distinct(text):
-    """Return the whole numbers in a text, each once, in order."""
+    """Return the different whole numbers in a text, in order, as the keys of a dict."""
     return dict.fromkeys(map(int, text.split()))
-
-
-def cells_above_B_max(sweeps):
-    """Return a line that names the (B_p, n) that `cells` leaves out, or "" if there are none."""
-    out = dict.fromkeys(f"{B_p} x {n}" for cfg in sweeps for B_p in distinct(cfg["bps"])
-                        for n in distinct(cfg["ns"]) if 0 < cfg["B_max"] < B_p * n)
-    line = f"not run, because B_p x n is above --B_max={sweeps[0]['B_max']}: {', '.join(out)}"
-    return line if out else ""
 
 
 def run_folder(c):
@@ -80,7 +80,8 @@ def run_folder(c):
 def save_plan(cfg, shared=False):
     """Write sweep.json of a sweep, dict(config, cells), for the analysis and for `failed`.
 
-    shared: keep earlier cells of the same experiment, because several studies may share this arm.
+    shared: also keep the cells of an earlier plan for the same experiment, because several studies
+    may share this arm.
     """
     asked = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
     plan = read_plan(cfg["runs"]) if shared else {}
@@ -99,12 +100,33 @@ def planned(folder):
             for cell in plan.get("cells", ())]
 
 
-def planned_before(cfg):
-    """Return how earlier runs in a sweep's folder differ from `cfg`, if the analysis of `cfg` would
-    leave them out.
+def write_plans(preset, sweeps, dry_run=False):
+    """Write sweep.json of each sweep. Print which runs and cells the analysis will leave out.
 
-    Returns "another experiment", or "lr_base=..." with the values that `cfg` lacks, or "" if no
-    runs would be left out.
+    dry_run: do not replace the plan of another experiment, because its runs may still be analysed.
+    """
+    for cfg in sweeps:
+        other, shared = planned_before(cfg), preset not in RECIPES
+        if dry_run and other == "another experiment":
+            print(f"{cfg['runs']}/sweep.json is kept: it plans runs of another experiment that are "
+                  "in this folder. Give OUT=FOLDER to plan these runs as well", file=sys.stderr)
+            continue
+        if other and not shared:
+            print(f"{cfg['runs']} also has runs of {other}. They are kept, but the analysis leaves "
+                  "them out. OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
+        save_plan(cfg, shared)
+    out = dict.fromkeys(f"{B_p} x {n}" for cfg in sweeps for B_p in distinct(cfg["bps"])
+                        for n in distinct(cfg["ns"]) if 0 < cfg["B_max"] < B_p * n)
+    if out:
+        print(f"not run, because B_p x n is above --B_max={sweeps[0]['B_max']}: {', '.join(out)}",
+              file=sys.stderr)
+
+
+def planned_before(cfg):
+    """Return which runs in a sweep's folder the analysis of `cfg` would leave out, as a text.
+
+    The text is "another experiment", or "lr_base=..." with the values that `cfg` lacks, or "" if
+    the analysis leaves out no run.
     """
     plan = read_plan(cfg["runs"])
     if not plan or not any(Path(cfg["runs"]).glob("*/log.jsonl*")):
@@ -122,7 +144,7 @@ def preset_of(argv):
 
 
 def read_presets(data):
-    """Return presets.json of a data folder, {study or recipe: dict(about, arms)}; {} without it."""
+    """Return presets.json of a data folder, {study or recipe: dict(about, arms)}, or {}."""
     path = Path(data) / "presets.json"
     return read_json(path) if path.exists() else {}
 
@@ -130,21 +152,20 @@ def read_presets(data):
 def presets(data):
     """Return the studies of a data folder, {name: dict(about, minutes, arms)}.
 
-    arms: {name: command-line words}. An arm is one sweep in its own folder; studies that name the
-    same arm share its runs. If the folder has no studies, return the paper's (data/guru_math).
+    arms: {name: command-line words}. An arm is one sweep in its own folder. If two studies have an
+    arm of the same name, they share the arm's runs. If the data folder has no studies, return the
+    paper's studies (data/guru_math).
     """
-    for folder in (data, ROOT / "data/guru_math"):
-        studies = {name: study for name, study in read_presets(folder).items()
-                   if name not in RECIPES}
-        if studies:
-            break
-    return studies
+    own, papers = ({name: study for name, study in read_presets(folder).items()
+                    if name not in RECIPES} for folder in (data, ROOT / "data/guru_math"))
+    return own or papers
 
 
 def recipe_words(preset, data, argv):
     """Return the command-line words that presets.json of a data folder gives a recipe's sweep.
 
-    If the words name a model, they were chosen for this model, so return [] if argv names another.
+    If the words contain --model, they were chosen for this model. So if argv has another --model,
+    return [].
     """
     own = read_presets(data).get(preset) if preset in RECIPES else None
     words = shlex.split(own["arms"][preset]) if own else []
@@ -153,22 +174,25 @@ def recipe_words(preset, data, argv):
 
 
 def within_split(cfg, words, argv):
-    """Return `cfg`, with D = 0 (all problems) if its split has fewer than the D of presets.json.
+    """Return `cfg`, with D = 0 (all problems) if its split has fewer than D problems.
 
-    The D of presets.json (words) was chosen for one model. For any other model it is an upper
-    bound. A D on the command line (argv) is kept.
+    words: the words of presets.json. Their D was chosen for one model; for another model, whose
+    split may be smaller, it is an upper bound. argv: the command line. A D in argv is not changed.
     """
-    path = Path(cfg["train_set"])
-    ours = any(word.startswith("--D=") for word in words)
-    if not ours or any(word.startswith("--D=") for word in argv) or not path.exists():
-        return cfg
-    with open(path, "rb") as file:
-        size = sum(bool(line.strip()) for line in file)
-    return cfg if cfg["D"] <= size else dict(cfg, D=0)
+    ours, given = (any(word.startswith("--D=") for word in ws) for ws in (words, argv))
+    size = count_problems(cfg["train_set"]) if ours and not given else 0
+    return dict(cfg, D=0) if 0 < size < cfg["D"] else cfg
+
+
+def count_problems(file):
+    """Return the number of problems in a file, which has one per line; 0 if there is no file."""
+    with contextlib.suppress(OSError):
+        return sum(bool(line.strip()) for line in Path(file).read_bytes().splitlines())
+    return 0
 
 
 def sweep_folder(preset, argv):
-    """Return the folder of a recipe's sweep, or the one that holds a study's arms."""
+    """Return the folder of a recipe's sweep, or the folder with the arms of a study."""
     first = f"--recipe={preset}"
     if preset not in RECIPES:
         first = f"--runs={config.sweep_folder(parse(argv), 'atlas')}"
@@ -178,7 +202,8 @@ def sweep_folder(preset, argv):
 def arms(preset, argv):
     """Return the sweeps of a preset as resolved dicts: one for a recipe, one per arm for a study.
 
-    argv overrides presets.json, except the keys that an arm compares.
+    The words in argv override those of presets.json, except the keys that the arms compare: model,
+    data, and n if n_train is set.
     """
     plain = parse(argv)
     if config.is_toy(plain):
@@ -199,10 +224,9 @@ def arms(preset, argv):
     folder, sweeps = sweep_folder(preset, argv), []
     for name, text in known[preset]["arms"].items():
         words = shlex.split(text.replace("{splits}", str(splits)))
-        asked = ["--model=", "--data="]
-        if any(word.startswith("--n_train=") for word in words):
-            asked.append("--ns=")
-        kept = [word for word in words if word.startswith(tuple(asked))]
+        compares_n = any(word.startswith("--n_train=") for word in words)
+        keys = ("--model=", "--data=") + ("--ns=",) * compares_n
+        kept = [word for word in words if word.startswith(keys)]
         cfg = within_split(parse(words + argv + kept), words, argv)
         sweeps.append(dict(cfg, runs=str(Path(folder) / name)))
     return sweeps
@@ -212,29 +236,22 @@ def arms(preset, argv):
 # Commands, and the GPUs of each
 
 def check_environment():
-    """Raise BadInput if JOBS or GPUS_PER_RUN is invalid on any machine."""
+    """Raise BadInput if JOBS or GPUS_PER_RUN is invalid, or if the name of a variable is misspelt.
+
+    A name is misspelt if it nearly matches one of config.VARIABLES, as SEED does. If SEEDS is set
+    too, SEED is not an error, because it probably belongs to another program.
+    """
     for name, least, known in (("JOBS", 1, r"|[1-9]\d{0,5}"), ("GPUS_PER_RUN", 0, r"|\d{1,4}")):
         if not re.fullmatch(known, value := os.environ.get(name, "")):
             raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
-
-
-# the variables that run_sweep.sh and this file read
-VARIABLES = ("NS BPS SEEDS LRS C B_MAX MODEL DATA OUT TASK DRY_RUN PRUNE JOBS GPUS_PER_RUN LAUNCH "
-             "PYTHON").split()
-
-
-def warn_of_misspelt_variables():
-    """Print a line for each environment variable whose name nearly matches one of VARIABLES."""
-    def plain(name):
-        return name.upper().replace("_", "").rstrip("S")
-
-    known = {plain(name): name for name in VARIABLES}
-    for name in sorted(set(os.environ) - set(VARIABLES)):
-        near = [plain(name)] if len(name) < 6 else difflib.get_close_matches(
-            plain(name), known, 1, 0.85)
-        if near and near[0] in known:
-            print(f"{name}={os.environ[name]}: run_sweep.sh does not read this variable; is "
-                  f"{known[near[0]]} meant?", file=sys.stderr)
+    known = {config.plain(name).rstrip("s"): name for name in config.VARIABLES}
+    for name in sorted(set(os.environ) - set(config.VARIABLES)):
+        word = config.plain(name).rstrip("s")
+        near = difflib.get_close_matches(word, known, 1, 0.93 if len(word) > 5 else 1)
+        if near and os.environ[name] and not os.environ.get(known[near[0]]):
+            raise BadInput(f"{name}={os.environ[name]}: run_sweep.sh does not read {name}; set "
+                           f"{known[near[0]]} instead. If {name} is for another program, give "
+                           f"{known[near[0]]} as well, or start with env -u {name}")
 
 
 def python():
@@ -248,27 +265,42 @@ def training(c):
     config.check_processes(c, max(1, gpus))
     more = ["seed", "B_max", "out"]
     if c["device"] == "auto" and parse([f"--data={c['data']}", f"--model={c['model']}"])[
-            "device"] == "cpu":  # the data folder says cpu, but the user asked for GPUs
+            "device"] == "cpu":  # the data folder's defaults.json says cpu; the user wants GPUs
         more.insert(0, "device")
     return config.command(dict(c, out=str(run_folder(c))), more, python(),
                           os.environ.get("LAUNCH", ""), gpus)
 
 
+def check_evaluations(c):
+    """Raise BadInput if a run would have fewer than the three evaluations that the analysis needs.
+
+    --eval_every=0 asks for no evaluations.
+    """
+    if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:
+        raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = {c['n']}, "
+                       f"C = {c['C']} would have two evaluations, but the analysis needs three; "
+                       f"give --eval_every={max(1, c['C'] // 8)} or a larger C")
+
+
 def unfinished(sweeps):
-    """Return the runs of the sweeps that are still to do. Raise BadInput if one cannot start."""
+    """Return the runs of the sweeps that are still to do.
+
+    Raise BadInput if a run cannot start, or if the analysis could not use it.
+    """
     for cfg in sweeps:
         config.choose("verifier", cfg["verifier"], verifier.REWARDS)
     grid = [c for cfg in sweeps for c in cells(cfg)]
     for c in grid:
-        training(c)  # raises BadInput before anything is printed or started
+        training(c)
+        check_evaluations(c)
     return [c for c in grid if not finished(c, run_folder(c)) and not (pruning() and pruned(c))]
 
 
 def requirements(argv):
     """Return the requirement files that pip installs for a sweep.
 
-    vLLM's file is included if this machine has GPUs. --engine=vllm includes it on a login node
-    without GPUs too.
+    vLLM's file is included if this machine has GPUs, or if --engine=vllm is given, as on a login
+    node without GPUs.
     """
     cfg = parse(argv)
     gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
@@ -277,10 +309,10 @@ def requirements(argv):
 
 
 def slots(sweeps):
-    """Return the places for runs, as a list of the environment variables of each place.
+    """Return a list of dicts: the environment variables of each place for one run at a time.
 
-    Each place has one run at a time. Also set the variables that all runs inherit. Raise BadInput
-    if JOBS and GPUS_PER_RUN do not fit this machine.
+    Variables that are equal for all runs are set in os.environ. Raise BadInput if JOBS or
+    GPUS_PER_RUN does not fit this machine, or if torch cannot use the GPUs.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     size = int(each or any(c["device"] != "cpu" for c in sweeps))
@@ -291,26 +323,26 @@ def slots(sweeps):
     if size and each and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here; give at most "
                        "that many, or 0 for the CPU")
-    if not room:
-        return [{}] * (jobs or machine.cores())
-    # threads per process: one process per GPU, and these share the cores. On a CPU the scripts set
-    # the number of threads
-    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
     vllm = any(c["engine"] != "hf" and c["device"] != "cpu" for c in sweeps)
-    # vLLM's sleep asserts that no other process takes memory on the GPU meanwhile
-    if jobs > room and (size > 1 or vllm):
+    # vLLM's sleep mode fails if another process takes memory on the same GPU
+    if jobs > room > 0 and (size > 1 or vllm):
         raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
                        f"because vLLM needs a GPU to itself; give JOBS={room} or less, "
                        "--engine=hf to share GPUs, or GPUS_PER_RUN=0 for the CPU")
+    check_gpus(sweeps)
+    if not room:
+        return [{}] * (jobs or machine.cores())
+    # the processes, one per GPU, share the cores; without GPUs the scripts set their own threads
+    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
     starts = [i * size % len(gpus) for i in range(jobs or room)]
     return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
 
 
 def check_gpus(sweeps):
-    """Raise BadInput if the runs cannot start on this machine, before anything is measured.
+    """Raise BadInput if this machine's GPUs, torch or Triton cannot train the sweeps.
 
-    Without this check every run would fail in turn, or use the CPU. With LAUNCH the runs may start
-    on another machine or in a container, so nothing is checked.
+    Without this check all runs would fail one by one, or use the CPU. If LAUNCH is set, nothing is
+    checked, because the runs may start on another machine or in a container.
     """
     there, on_gpu = len(machine.visible_gpus()), [c for c in sweeps if c["device"] != "cpu"]
     if os.environ.get("LAUNCH") or not on_gpu:
@@ -329,7 +361,7 @@ def check_gpus(sweeps):
                           text=True)
     try:
         seen = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):  # torch is not installed, or crashed in native code
+    except (ValueError, IndexError):  # if torch is not installed, or crashed in native code
         seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
     if seen["gpus"] < there:
         raise BadInput(f"there are {there} GPUs here, and the torch of {python()} can use "
@@ -340,80 +372,38 @@ def check_gpus(sweeps):
 # --------------------------------------------------------------------------------------------------
 # Cost, by core/cost.py
 
+DEEP = 150  # updates; in the paper, a larger n takes the lead after 155 to 264 updates
+
+
 def to_measure(sweeps):
-    """Return how many problems sample.py will measure before the runs.
+    """Return how many problems sample.py will measure before the runs of a recipe.
 
-    Returns 0 if the splits exist, None if the problem file does not exist yet. The levels of a
-    study are not counted.
+    Returns 0 if the splits exist, None if neither --measure nor a problem file gives the number.
     """
-    total = {}
+    counts = {}
     for c in sweeps:
-        if Path(c["train_set"]).exists() or Path(c["train_set"]).name == "all_train.jsonl":
-            continue
-        file, limit = Path(c["problems"]), c["measure"]
-        if file.exists():
-            with open(file, "rb") as lines:
-                count = sum(bool(line.strip()) for line in lines)
-            limit = min(limit or count, count)
-        total[c["model"], c["problems"]] = limit or None
-    return None if None in total.values() else sum(total.values())
-
-
-def measured_rate(folder):
-    """Return (how many runs in a folder have measured GPU-hours, measured / estimated GPU-hours).
-
-    Returns (0, 1.0) if no run used a GPU.
-    """
-    hours = []
-    for path in Path(folder).glob("**/log.jsonl"):
-        with contextlib.suppress(BadInput, KeyError):  # the analysis reports broken logs
-            hours.append(cost.measured_hours(read_log(path)))
-    hours = [pair for pair in hours if pair]
-    return len(hours), sum(a for a, _ in hours) / sum(b for _, b in hours) if hours else 1.0
-
-
-DEEP = 150  # updates; in the paper, larger n take the lead after 155 to 264 updates
+        if not Path(c["train_set"]).exists() and Path(c["train_set"]).name != "all_train.jsonl":
+            count, limit = count_problems(c["problems"]), c["measure"]
+            counts[c["model"], c["problems"]] = min(count or limit, limit or count)
+    return None if 0 in counts.values() else sum(counts.values())
 
 
 def price(preset, argv):
-    """Return a line: what the runs of a preset cost, and which have too few updates."""
+    """Return a line about a preset: its runs, rollouts, GPU-hours, disk, and n that are too short.
+    """
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
-    rollouts, problems = sum(map(all_rollouts, runs)), to_measure(sweeps)
-    words = f"{len(runs)} runs, {rollouts / 1e6:,.{0 if rollouts > 1e7 else 1}f}M rollouts"
-    if all(c["device"] == "cpu" for c in runs):
-        return words
-    known, factor = measured_rate(sweep_folder(preset, argv))
-    told, first = [], []
-    for card in ["H100"] if known else cost.CARDS:
-        hours = [cost.gpu_hours(c, card) for c in runs]
-        if None in hours:
-            continue
-        before = cost.difficulty_hours(sweeps[0], problems or 0, card) if preset in RECIPES else 0
-        first.append(f"{before * factor:.2g}")
-        total = float(f"{(sum(hours) + before) * factor:.2g}")
-        total = f"{total:,.{0 if total >= 10 else 1}f}"
-        told.append(total if known else f"{total} (of {card})")
-    if not told:
-        return words
-    words += f", about {' or '.join(told)} GPU-hours"
-    if known:
-        words += f", scaled to the logs of {known} runs ({factor:.2g} of the estimate)"
-    if preset in RECIPES and problems:
-        words += f", {' or '.join(first)} of them to measure {problems:,} problems"
-    if preset in RECIPES and problems is None:
-        words += ", and more to measure the problems, which do not exist yet"
-    gigabytes = cost.disk_bytes(cost.sizes(cost.read_shape(runs[0]["model"])), runs) / 1e9
-    words += f"; {gigabytes:,.0f} GB of disk"
-    short = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP}
+    problems = to_measure(sweeps) if preset in RECIPES else 0
+    line = cost.of_runs(runs, problems, sweep_folder(preset, argv))
+    short = {c["n"]: derive(c)["M"] for c in runs if derive(c)["M"] < DEEP and c["device"] != "cpu"}
     if short and preset in RECIPES:
-        told = ", ".join(f"n = {n} ({short[n]})" for n in sorted(short))
-        words += f"; too short to show a late gain, with fewer than {DEEP} updates: {told}"
-    return words
+        names = ", ".join(f"n = {n} ({short[n]})" for n in sorted(short))
+        line += f"; too short to show a late gain, with fewer than {DEEP} updates: {names}"
+    return line
 
 
 def say_price(preset, argv, sweeps, file=sys.stdout):
-    """Print the cost of a sweep on GPUs before it starts."""
+    """Print the cost of a sweep before it starts, unless it trains on a CPU."""
     if any(c["device"] != "cpu" for c in sweeps) and (
             machine.visible_gpus() or not Path(sweeps[0]["model"]).exists()):
         print(f"{preset}: {price(preset, argv)}", file=file, flush=True)
@@ -423,119 +413,26 @@ def prices(argv):
     """Print the cost of every sweep and every study."""
     cfg = parse(argv)
     for name in RECIPES:
-        try:
-            print(f"  {name:13s} {price(name, argv)}")
-        except BadInput as e:
-            raise BadInput(f"{name}: {e}") from None
+        print(f"  {name:13s} {price(name, argv)}")
     print("Studies of the paper, each one or more sweeps; studies share runs:")
     for name, study in presets(cfg["data"]).items():
-        told = price(name, argv)
+        line = price(name, argv)
         if "minutes" in study and not any(word.startswith("--C=") for word in argv):
-            told += f", {study['minutes']} minutes on 2 cores"
-        print(f"  {name:13s} {study['about']}\n{'':15s} {told}")
+            line += f", {study['minutes']} minutes on 2 cores"
+        print(f"  {name:13s} {study['about']}\n{'':15s} {line}")
 
 
 # --------------------------------------------------------------------------------------------------
-# The runs: start, watch, collect
-
-def last_line(path):
-    """Return the last line of a process's output.
-
-    If the output has an error of a run, return the error, because torchrun prints a table after it.
-    """
-    lines = []
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
-        text = file.read().decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]  # a progress bar ends in \r
-    errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
-    return [*errors[-1:], *lines[-1:], ""][0]
-
-
-def spawn(command, out, place):
-    """Start a process from shell words, with its output in the file `out`.
-
-    place: extra environment variables of the process. The process gets its own session, because
-    torchrun and srun would pass Ctrl-C on to the ranks. A shell splits the command, because LAUNCH
-    may contain quotes. `env` allows LAUNCH="A=1 nice".
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with open(out, "wb") as file:
-        return subprocess.Popen(["bash", "-c", f"exec env {command}"], env=os.environ | place,
-                                stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                                start_new_session=True)
-
-
-def pool(jobs, places, stop):
-    """Run jobs (name, shell words, output file) in order, one per place at a time. Return how many
-    failed.
-
-    Once `stop` is not empty, no job starts any more. The running jobs get SIGTERM, on which a run
-    saves a checkpoint, and `pool` waits until they end. The same happens if another process stopped
-    a job (Slurm signals the steps of a job), or if the reader of our output has ended.
-    """
-    waiting, running, failed, shown = list(jobs), {}, 0, time.time()
-    terminal = sys.stdout.isatty()
-    clear, every = ("\033[J", 1) if terminal else ("", 60)
-    try:
-        while (waiting or running) and not stop:
-            for i, place in enumerate(places):
-                if waiting and i not in running:
-                    name, command, out = waiting.pop(0)
-                    running[i] = name, out, spawn(command, out, place)
-            time.sleep(0.1)
-            for i, (name, out, process) in list(running.items()):
-                if (code := process.poll()) is None:
-                    continue
-                del running[i]
-                code = code if code >= 0 else 128 - code
-                how = f"FAILED ({code})" if code else "done"
-                print(f"{clear}{how}  {name}:  {last_line(out)}", flush=True)
-                failed += bool(code)
-                if code == 128 + signal.SIGTERM:
-                    stop.append(code)
-            if time.time() - shown >= every:
-                shown = time.time()
-                lines = [f"  {name}  {last_line(out) or 'starting'}"[:112]
-                         for name, out, _ in running.values()]
-                lines.append(f"  {len(jobs) - len(waiting) - len(running)} of {len(jobs)} ended, "
-                             f"{len(waiting)} waiting; Ctrl-C stops, the same command continues")
-                end, back = ("\033[K\n", f"\033[{len(lines)}A") if terminal else ("\n", "")
-                print(end.join(lines) + end + back, end="", flush=True)  # to be overwritten
-    finally:
-        for _, _, process in running.values():
-            process.terminate()
-        with contextlib.suppress(OSError):  # the reader of our output, a tee, may have ended
-            print(clear, end="", flush=True)
-            if stop or running:
-                print(f"\nstopping: {len(running)} jobs save what they have; the same command "
-                      "continues them", flush=True)
-        for _, _, process in running.values():
-            process.wait()
-    return failed
-
-
-def handle_signals(numbers, handler):
-    """Set a handler for some signals, but keep an ignored SIGHUP ignored, for nohup."""
-    for number in numbers:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, handler)
-
+# The runs
 
 def run(preset, argv):
     """Train all unfinished runs of a preset. Exit with 130 if stopped."""
     sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
     todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
-    check_evaluations(grid)
     places = slots(sweeps)
-    check_gpus(sweeps)
     handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
                    lambda number, _: stop.append(number))
-    for cfg in sweeps:
-        if (other := planned_before(cfg)) and preset in RECIPES:
-            print(f"{cfg['runs']} also has runs of {other}. They are kept, but the analysis leaves "
-                  "them out. OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
-        save_plan(cfg, shared=preset not in RECIPES)
+    write_plans(preset, sweeps)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} continue where they stopped)" if begun else ""
     try:
@@ -543,10 +440,10 @@ def run(preset, argv):
               f"{sum(map(all_rollouts, grid)):,} rollouts in all, {len(places)} runs at a time",
               flush=True)
         print(settings_of(sweeps[0]), flush=True)
-        if above := cells_above_B_max(sweeps):
-            print(above, flush=True)
+        if not sweeps[0]["eval_every"]:
+            print("--eval_every=0: there will be no report, because it needs evaluations")
         if len(todo) < len(grid):
-            print("finished runs are not repeated; --tag=NAME starts new ones", flush=True)
+            print("finished runs are not repeated; --tag=NAME starts new runs", flush=True)
         if todo:
             warn_of_mixed_commits(grid)
         for batch in iter(lambda: next_rung(sweeps[0]), []) if pruning() else [todo]:
@@ -575,7 +472,7 @@ def settings_of(cfg):
 
 
 def warn_of_mixed_commits(grid):
-    """Warn once if runs of the sweep were begun by another commit, or by edited code."""
+    """Print a warning if another commit, or edited code, began some runs of the sweep."""
     headers = (next(iter(read_log(log)), {}) for log in
                (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
     if text := machine.mixed_code({header.get("commit") for header in headers}):
@@ -587,21 +484,6 @@ def job(c):
     lr = f"lr_base={c['lr_base']:g} " if c["lrs"] else ""
     name = f"B_p={c['B_p']} n={c['n']} {lr}seed={c['seed']}"
     return name, training(c), run_folder(c) / "out.txt"
-
-
-def check_evaluations(grid):
-    """Raise BadInput if a run would have fewer than the three evaluations that the analysis needs.
-
-    --eval_every=0 asks for no evaluations, so it only gives a warning.
-    """
-    for c in grid:
-        if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:
-            raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = "
-                           f"{c['n']}, C = {c['C']} would have two evaluations, but the analysis "
-                           f"needs three; give --eval_every={max(1, c['C'] // 8)} or a larger C")
-    if any(c["eval_every"] == 0 for c in grid):
-        print("--eval_every=0: there will be no report, because it needs evaluations",
-              file=sys.stderr)
 
 
 def list_failed(preset, argv):
@@ -617,19 +499,19 @@ def list_failed(preset, argv):
             lines.append(f"  {at}  {how_far}  {last_line(at / 'out.txt')}".rstrip())
     if lines:
         print(f"\n{len(lines)} runs failed or are missing. The same command tries them again; "
-              "out.txt in a run's folder has its whole output:")
-        print("\n".join(lines))
-    return 1 if lines else 0
+              "out.txt in a run's folder has its whole output:", *lines, sep="\n")
+    return int(bool(lines))
 
 
 # --------------------------------------------------------------------------------------------------
 # Pruned sweeps: all cells run to C/8. At C/8, C/4 and C/2, a third of the cells of each B_p ends
 #
-# A cell is ranked by its reward plus its gain over the last octave of budget, because a larger n
-# rises later, and curves flatten in log C. The decision is stored only as a run's end record. So if
-# a call is killed, the next call ranks the same runs again. A cell that is added later is compared
-# at each rung with the other cells' rewards at this rung. tests/bench/prune.py measures what
-# pruning costs and saves.
+# These three budgets are called rungs. A cell is ranked by its reward plus its gain over the last
+# octave of budget, because a larger n rises later, and because curves flatten in log C. The
+# decision to end a cell is stored only as the end record in the logs of its runs. So if this
+# process is killed, the next one ranks the same runs again. A cell that is added later is compared
+# at each rung with the rewards that the other cells had at this rung. tests/bench/prune.py measures
+# how many rollouts pruning saves, and how much reward it loses.
 
 def pruning():
     return os.environ.get("PRUNE") == "1"
@@ -641,12 +523,12 @@ def pruned(c):
 
 
 def rungs(cfg):
-    """Return the budgets at which a pruned sweep ends cells, each after two evaluations or more."""
+    """Return the budgets at which a pruned sweep ends cells, none before the second evaluation."""
     return [C for C in (cfg["C"] // part for part in (8, 4, 2)) if C >= 2 * cfg["eval_every"]]
 
 
 def next_rung(cfg):
-    """End the worst cells of all complete rungs; return the runs to do for the next rung."""
+    """End the worst cells of every rung that is complete; return the runs of the next rung."""
     live = cells(cfg)
     for C in rungs(cfg):
         here = [dict(c, C=C) for c in live if c["B_p"] * c["n"] <= C]
@@ -681,16 +563,19 @@ def end_some(here, C):
 def evaluations(c):
     """Return the evaluations in the log of a cell's run: [(rollouts, reward)]."""
     from core.runs import read_run  # here, because planning needs no numpy
-    run = read_run(run_folder(c), c["metric"], part=c["eval_set"])
-    return [] if isinstance(run, str) else list(zip(run["rollouts"], run["reward"]))
+    try:
+        run = read_run(run_folder(c), c["metric"], part=c["eval_set"])
+    except BadInput:
+        return []
+    return list(zip(run["rollouts"], run["reward"]))
 
 
 def last_third(curves, C):
-    """Return {n: why}, the n of one B_p that end at a budget of C rollouts.
+    """Return {n: reason} for the n of one B_p that end at a budget of C rollouts.
 
-    curves: {n: [(rollouts, reward)]} of all seeds. A line in log C through the last two octaves
-    gives the reward at C and its gain per octave. An n with fewer than three evaluations up to C is
-    not ranked.
+    curves: {n: [(rollouts, reward)]} with the evaluations of all seeds. A line in log C, fitted to
+    the last two octaves, gives the reward at C and its gain per octave. An n with fewer than three
+    evaluations up to C is not ranked.
     """
     seen = []
     for n, points in curves.items():
@@ -719,15 +604,7 @@ def commands(preset, argv):
     """Write the plan and print the commands that are still to run, one per line."""
     sweeps = arms(preset, argv)
     todo = unfinished(sweeps)
-    check_evaluations([c for cfg in sweeps for c in cells(cfg)])
-    for cfg in sweeps:  # `failed` and the analysis need the plan
-        if planned_before(cfg) == "another experiment":
-            print(f"{cfg['runs']}/sweep.json is kept: it plans runs of another experiment that are "
-                  "in this folder. Give OUT=FOLDER to plan these runs as well", file=sys.stderr)
-        else:
-            save_plan(cfg, shared=preset not in RECIPES)
-    if above := cells_above_B_max(sweeps):
-        print(above, file=sys.stderr)
+    write_plans(preset, sweeps, dry_run=True)  # `failed` and the analysis need the plan
     todo = next_rung(sweeps[0]) if pruning() else todo
     say_price(preset, argv, sweeps, sys.stderr)
     print("".join(f"{training(c)}\n" for c in todo), end="")
@@ -740,7 +617,6 @@ def main(argv):
         parse(["--help"], __doc__)
     check_environment()
     if verb == "folder":
-        warn_of_misspelt_variables()
         arms(preset, words)  # raises BadInput if the preset does not exist
         print(sweep_folder(preset, words))
     elif verb == "requirements":

@@ -1,10 +1,9 @@
-"""results/arms.py: the runs of labelled arms: thin them, compare them, describe and draw them.
+"""results/arms.py: thin, compare, describe and draw the runs of labelled arms.
 
 An arm is a folder of runs, ARM/RUN/log.jsonl (.gz if it is thinned). presets.json of the data
 folder names the arms of each study. figures.py builds on this file. A reward is a mean over the
 evaluations in a window of C, by default the last quarter of the budget. Intervals are 90%, over
-seeds and validation problems. If there is one seed, they are over the problems only
-(core/stats.py).
+seeds and validation problems, or over problems only if there is one seed (core/stats.py).
 """
 import functools
 import gzip
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import frontier
-from config import parse
+from config import BadInput
 from core.log import atomic_write, read_log, read_plan
 from core import sweep
 from core.plots import budget_axis, canvas, colours, format_si, legend, plural, wrap, write
@@ -26,19 +25,20 @@ from core.stats import ALPHA, SMALL, Missing, cells_of, contrast, shift, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# the step fields of a thinned log: COUNTERS are those of a stretch's last step, AVERAGED are means
+# Step fields of a thinned log, in which a record covers a stretch of updates. COUNTERS have the
+# value of the last update, AVERAGED the mean over the updates
 COUNTERS = "type step rollouts tokens wall_s".split()
 AVERAGED = ("reward entropy kl grad_norm response_len frac_all_right frac_all_wrong "
             "gen_s train_s").split()
-KEPT_STEPS = 64  # step records in a thinned log, each the mean of its stretch
+KEPT_STEPS = 64  # step records in a thinned log
 # windows, as shares of a run's budget C
 EARLY, MIDDLE, LATE, START = (0.06, 0.125), (0.3, 0.5), (0.75, 1.0), (-1, 0)
 # A cell with fewer updates is drawn but not judged, because in the paper a larger n takes the lead
 # after 155 to 264 updates
 DEEP = 150
 
-LRS = "_quarter", "_half", "_double"  # ARM_half is ARM at another lr_base
-SPLITS = dict(  # sample.py's splits, by the first part of their names
+LRS = "_quarter", "_half", "_double"  # the arm ARM_half is ARM at half the lr_base
+SPLITS = dict(  # {how the file name of a split of sample.py begins: its name in figures}
     extreme="Unsolved", mix_hard="Unsolved", mix_dual="half Unsolved, half Easy",
     mix_tri="50/25/25 Unsolved, Easy, Very Easy", level_easy="Easy", level_very_easy="Very Easy",
     easy="Easy", hard="Hard", mixed="a mixed set", aime24="AIME24")
@@ -48,8 +48,8 @@ SPLITS = dict(  # sample.py's splits, by the first part of their names
 # Thinned copies
 
 def thin(records):
-    """Return the records of a finished log that the figures need: KEPT_STEPS means of its steps,
-    and all other records."""
+    """Return the records of a finished log with at most KEPT_STEPS step records, each the mean over
+    a stretch of updates."""
     steps = [r for r in records if r.get("type") == "step"]
     out = [r for r in records if r.get("type") != "step"]
     stretches = np.array_split(np.arange(len(steps)), min(KEPT_STEPS, len(steps))) if steps else []
@@ -79,7 +79,7 @@ def keep(source, target):
             with atomic_write(copy) as part:
                 part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # reproducible bytes
             new += 1
-    # for every arm, because a sweep.json can be newer than the arm's first runs
+    # copied each time, because a sweep.json changes if its sweep is extended
     for path in source.glob("[!.]*/sweep.json"):
         if (target / path.parent.name).is_dir():
             shutil.copy(path, target / path.parent.name / "sweep.json")
@@ -93,11 +93,12 @@ def keep(source, target):
 
 @functools.cache
 def read(path, part="val", unit="rollouts", metric="avg@4"):
-    """Return the run of core/runs.read_run with its path and budget, or a text that gives the
-    reason why the folder cannot be used."""
-    run = read_run(Path(path), metric, unit, part)
-    if isinstance(run, str):
-        return run
+    """Return the run of core/runs.read_run with its path and budget, or None if the folder cannot
+    be used."""
+    try:
+        run = read_run(Path(path), metric, unit, part)
+    except BadInput:
+        return None
     # if a run was continued to a larger C, its header still has the first C
     return run | dict(path=path, budget=max(run["config"]["C"], int(run["rollouts"][-1])))
 
@@ -108,7 +109,7 @@ def most_frequent(values):
     return max(values, key=values.count, default=None)
 
 
-REPORTED = set()  # arms about whose dropped runs a line was printed
+REPORTED = set()  # arms whose dropped runs are already on stderr
 USED = {}  # {path: (run, budget)} of the runs that the current row has used
 
 
@@ -119,12 +120,12 @@ def note_used(cells):
 
 
 class Atlas:
-    """The arms below a folder; figures go to `out`.
+    """The arms in `folder`, with the folder `out` for figures.
 
-    words: command-line words that change a study: its data folder, n, B_p or seeds.
-    own: whether this is the committed study of results/README.md. The rows of this study must pass
-    more than the paper's figures do: later seeds and other learning rates have to agree. drawn:
-    {figure: (its panels, the runs in them)}.
+    words: command-line words that change a study, such as its data folder, n, B_p or seeds. own:
+    whether this is the committed study of results/README.md, in which later seeds and an lr tuned
+    for each n decide. The paper's figures do not need these. drawn: {figure: (its panels, the runs
+    that it shows)} of the figures drawn until now.
     """
 
     def __init__(self, folder, out, words=(), own=False):
@@ -144,8 +145,8 @@ class Atlas:
         """Return the ended runs of an arm that can be compared."""
         folder = self.folder / name
         found = [read(str(path.parent)) for path in sorted(folder.glob("*/log.jsonl*"))]
-        runs, dropped = comparable([run for run in found if isinstance(run, dict)
-                                    and ended(run)], [read_plan(folder)])
+        runs, dropped = comparable([run for run in found if run and ended(run)],
+                                   [read_plan(folder)])
         if dropped and name not in REPORTED:
             REPORTED.add(name)
             print(f"{folder}: {len(dropped)} of {len(found)} runs are left out, such as "
@@ -160,7 +161,7 @@ class Atlas:
         return min(2, max(map(len, seeds.values()), default=1))
 
     def lrs(self, name):
-        """Return {lr_base: `cells` at that lr_base} of an arm, the smallest lr_base first."""
+        """Return {lr_base: `cells` at this lr_base} of an arm, in order of lr_base."""
         return {lr: self.cells(name, lr) for lr in sorted({r["lr"] for r in self.runs(name)})}
 
     def cells(self, name, lr=None):
@@ -181,8 +182,8 @@ class Atlas:
         """Return {n: {seed: run}} of an arm's cells with enough seeds, at one B_p (None: the one
         with most n).
 
-        ns: only these n. least: seeds that a cell needs. Raises Missing if no cell or not every n
-        of `ns` has them.
+        ns: only these n. least: the number of seeds that a cell needs. Raises Missing if no cell is
+        left, or if an n of `ns` has none.
         """
         least = least or self.min_seeds(name)
         cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) >= least}
@@ -222,8 +223,8 @@ def one_cell(atlas, arm):
 
 
 def level(name):
-    """Return the name of a level for a split or a file: easy_train, .../mix_hard_D140_seed0.jsonl.
-    """
+    """Return the level, such as "Easy", of a split or a problem file, such as easy_train or
+    .../mix_hard_D140_seed0.jsonl."""
     stem = Path(name).stem
     return next((title for split, title in SPLITS.items() if stem.startswith(split)), stem)
 
@@ -238,11 +239,11 @@ def titled(cfg):
 # Rewards, and comparisons of them
 
 def of_set(run, name):
-    """Return a run with its evaluations of the set `name`."""
+    """Return a run with the evaluations of the set `name` instead of "val"."""
     if name == "val":
         return run
     found = read(run["path"], name)
-    if isinstance(found, str):
+    if not found:
         raise Missing(f"evaluations of {name}")
     return found | dict(budget=run["budget"])
 
@@ -285,7 +286,7 @@ def table_of(cells, value=rewards, **how):
 
 
 def gained(cells, **how):
-    """Return what training gained: the best cell's mean at the end minus the base model's mean. The
+    """Return the gain of training: the best cell's mean at the end minus the base model's mean. The
     gain is only a scale, so the row does not count these runs as used."""
     used = dict(USED)
     end, start = table_of(cells, **how), table_of(cells, window=START, **how)
@@ -294,19 +295,11 @@ def gained(cells, **how):
     return max(t.mean() for t in end.values()) - np.mean([t.mean() for t in start.values()])
 
 
-def by_n(table, n_of):
-    """Return {n: [(S, P), ...]} of {key: (S, P)}, one entry for each key. n_of(key): the key's n.
-    """
-    out = {n: [] for n in sorted(set(map(n_of, table)))}
-    for key, of_key in table.items():
-        out[n_of(key)].append(of_key)
-    return out
-
-
 def shift_of(cells, n_of=int):
-    """Return `shift` of {key: {seed: run}} from early to late. n_of(key): the key's n."""
-    early, late = (by_n(table_of(cells, window=window), n_of) for window in (EARLY, LATE))
-    return shift(early, late, gained(cells))
+    """Return `shift` of the best n from the window EARLY to LATE, for {key: {seed: run}}.
+    n_of(key): the key's n."""
+    early, late = (table_of(cells, window=window) for window in (EARLY, LATE))
+    return shift(early, late, gained(cells), n_of)
 
 
 def updates(run, C=None):
@@ -315,8 +308,8 @@ def updates(run, C=None):
 
 
 def deep_cells(cells, name="n = {}"):
-    """Return (the cells with DEEP updates or more, a sentence about the other cells). If fewer than
-    two cells are deep, return all cells; `atlas.row_of` then marks the row as too shallow."""
+    """Return (the cells with DEEP updates or more, a sentence that names the other cells). If fewer
+    than two cells are deep, return all cells, and `atlas.row_of` marks the row as underpowered."""
     M = {key: updates(flat({key: runs})[0]) for key, runs in cells.items()}
     kept = {key: runs for key, runs in cells.items() if M[key] >= DEEP}
     if len(kept) < 2 or len(kept) == len(cells):
@@ -329,7 +322,7 @@ def deep_cells(cells, name="n = {}"):
 # Does the best n rise? core.stats.verdict_of, as the verdict of a row
 
 def shortened(run, C):
-    """Return a run up to C rollouts."""
+    """Return a run cut to C rollouts."""
     kept, fields = run["C"] <= C * (1 + 1e-9), ("C", "rollouts", "step", "counts", "reward")
     return run | {key: run[key][kept] for key in fields} | dict(
         config=run["config"] | dict(C=min(int(C), run["config"]["C"])))
@@ -338,8 +331,8 @@ def shortened(run, C):
 def rises_in(groups):
     """Return {key: `verdict_of`} of groups {key: {n: {seed: run}}}, each at one lr_base.
 
-    The groups share their budget and the estimate of their noise. The verdict is flat if one n
-    loses less than SMALL times the gain of training to every other n.
+    The groups are cut to the same budget, and their noise is estimated together. The verdict is
+    flat if one n loses less than SMALL times the gain of training to every other n.
     """
     cells = {(key, n): runs for key, group in groups.items() for n, runs in group.items()}
     note_used(cut(cells))
@@ -372,7 +365,7 @@ def law_verdict(v, ns):
 
 def rise_text(v):
     """Return `v`, a `verdict_of`, as text: p for a rise and for a fall, the n tied with the best in
-    the first and in the last window, and what a constant n loses."""
+    the first and in the last window, and the most that `n_flat` loses."""
     first, last = (", ".join(map(str, v["sets"][i])) for i in (0, -1))
     return (f"p = {v['p']:.3f} for a rise, {v['p_falls']:.3f} for a fall; best n {first} from "
             f"C = {format_si(v['windows'][0][0])}, {last} to {format_si(v['windows'][-1][1])}; "
@@ -417,14 +410,14 @@ def choices_text(chosen):
     return " or ".join(map(str, sorted(set(chosen), key=lambda x: (-chosen.count(x), str(x)))))
 
 
-def shift_text(c, names=("early", "at the end")):
-    """Return a `shift` as text. names: the names of the two conditions."""
+def shift_text(c, names=("early", "at the end"), what="n"):
+    """Return a `shift` of the best `what` as text. names: the names of the two conditions."""
     first, second = names
-    text = f"best n {first} {choices_text(c['a'])}, {second} {choices_text(c['b'])}; "
+    text = f"best {what} {first} {choices_text(c['a'])}, {second} {choices_text(c['b'])}; "
     if c["a"] != c["b"]:
-        text += (f"the latter less the former {points(c['loses'], -1)} {first}, "
+        text += (f"the second minus the first: {points(c['loses'], -1)} {first}, "
                  f"{points(c['gains'])} {second}; ")
-    text += f"keeping n = {c['flat']}"
+    text += f"keeping {what} = {c['flat']}"
     if c["censored"]:
         text += ", the smallest tried,"
     return f"{text} costs at most {100 * max(c['worst'], 0):.1f}"
@@ -434,7 +427,8 @@ def shift_text(c, names=("early", "at the end")):
 # Figures. A panel is a function that draws on an axis
 
 def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts", name=""):
-    """Return a panel of reward over C: a thick line for each cell's mean, a thin one for each seed.
+    """Return a panel of reward over C with a thick line for each cell's mean and a thin line for
+    each seed.
 
     unit: `updates` for M instead of C. name: the name of the problems in the label of the y axis.
     The base model is a dotted line, because a log axis has no C = 0.
@@ -463,7 +457,7 @@ def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="roll
 
 
 def styles(keys):
-    """Return {key: dict(color, ls) of its line}.
+    """Return {key: dict(color, ls)}, the style of each key's line.
 
     A key n has the colour of n. A key (n, lr_base) has the colour of n, and a dashed line if
     lr_base is not the most frequent one. Other keys are spread over all colours.
@@ -532,17 +526,18 @@ def runs_text():
 # A sweep through frontier.py
 
 def analysed(cells, unit="rollouts", metric="avg@4"):
-    """Return the runs of {key: {seed: run}} as frontier.analyse does."""
+    """Return frontier.analyse of the runs in {key: {seed: run}}."""
     how = () if (unit, metric) == ("rollouts", "avg@4") else ("val", unit, metric)
     runs = [read(run["path"], *how) for run in flat(cells)]
     folders = dict.fromkeys(str(Path(run["path"]).parent) for run in runs)
-    cfg = parse([f"--runs={' '.join(folders)}", f"--unit={unit}", f"--metric={metric}"])
-    return frontier.analyse(cfg, "val", runs)
+    cfg = frontier.settings([f"--runs={' '.join(folders)}", f"--unit={unit}",
+                             f"--metric={metric}"])
+    return frontier.analyse(cfg, runs)
 
 
 def draw_view(atlas, view, name, cells, title):
     """Draw a view of frontier.py for {key: {seed: run}} as NAME.png, and return the file's name."""
-    content, draw, _ = frontier.row_of(view)
+    content, draw, _ = frontier.VIEWS[view]
     swept = analysed(cells)
     front = frontier.front_of(swept, view, content(swept, swept["cfg"]), swept["cfg"])
     # the figure lists no missing runs, because the row names the runs that it needs

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, entry, parse  # first: Ctrl-C prints one line
+from config import BadInput, entry, parse  # first, so that Ctrl-C prints one line
 from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
@@ -35,18 +35,18 @@ ROWS = [
     ("difficulty", "Figure 2",
      "Problems split by avg@16 of the base model: Easy 0.3 to 0.6, Hard 0 to 0.0625.", difficulty),
     ("recipe", "Figure 3, Easy", "KL and entropy terms together give the best reward on Easy.",
-     recipe, "rec_easy_", +1, ("both", "none"), ("small", "none")),
+     recipe, "rec_easy_", "larger", ("both", "none"), ("small", "none")),
     ("recipe", "Figure 3, Hard", "On Hard both terms destabilise training, with the filter too; "
-     "none is best.", recipe, "rec_hard_", -1, ("both", "none"), ("filtered", "none"),
+     "none is best.", recipe, "rec_hard_", "smaller", ("both", "none"), ("filtered", "none"),
      ("selective", "none"), ("policy", "none")),
     ("recipe", "section 3, mixed", "On a mixed set training is steadiest without either (judged by "
-     "the reward).", recipe, "rec_mixed_", -1, ("both", "none")),
+     "the reward).", recipe, "rec_mixed_", "smaller", ("both", "none")),
     ("recipe", "section 3, response length", "On Hard KL and entropy terms make the responses "
      "explode in length (by a quarter or more).", explodes, "rec_hard_both", "rec_hard_none"),
     ("recipe", "Figure 4, left", "One base lr is best, a smaller and a larger one are worse.",
      lr_grid),
     ("recipe", "Figure 4, right; Table 1", "At a large batch lr ~ sqrt(B) beats a constant and a "
-     "linear lr.", recipe, "scale_", +1, ("sqrt", "linear"), ("sqrt", "constant")),
+     "linear lr.", recipe, "scale_", "larger", ("sqrt", "linear"), ("sqrt", "constant")),
     ("main", "Figures 6 and 7, Easy", "At one B_p n*(C) rises with C as a sigmoid, and "
      "saturates (n = 8 to 512).", rise, "easy"),
     ("main", "Figures 6 and 7, Hard", "The same on Hard (8 to 128).", rise, "hard"),
@@ -110,11 +110,11 @@ ROWS = [
      "largest.", extreme, "worst@4"),
     ("ood", "Figure 23", "A larger n is better on another set of problems too (AIME24).", ood),
     ("algos", "Figure 25, left", "PPO on Easy saturates early (not judged), with little between "
-     "large n.", algo, "ppo_easy", 0),
+     "large n.", algo, "ppo_easy", "alike"),
     ("algos", "Figure 25, middle", "PPO on Hard: a larger n is better at matched C.",
      algo, "ppo_hard"),
     ("algos", "Figure 25, right", "CISPO on Easy: a larger n becomes better as C grows (here with "
-     "two updates a batch; with one it is GRPO).", algo, "cispo_easy", +1, True),
+     "two updates a batch; with one it is GRPO).", algo, "cispo_easy", "larger", True),
     ("baseline", "Figure 26", "Baseline from many rollouts, loss from few, at equal rollouts: "
      "(1) all of many > (3) decoupled = (2) few.", baseline, "rollouts"),
     ("baseline", "ours: Figure 26 at equal updates", "The same after equally many updates.",
@@ -202,7 +202,7 @@ def seeds_text(times, seeds):
 
 
 # --------------------------------------------------------------------------------------------------
-# The page: atlas.py writes the part of results/README.md between these two lines
+# results/README.md: atlas.py writes the part between these two lines
 
 BEGIN, END = "<!-- rows: results/atlas.py writes them -->\n", "<!-- end of rows -->\n"
 
@@ -229,7 +229,7 @@ def page(rows, folder, figures):
     ours = [r for r in rows if r["paper"].startswith("ours")]
     theirs = [r for r in rows if r not in ours]
     runs = [read(str(path.parent)) for path in folder.glob("[!.]*/*/log.jsonl*")]
-    hours = sum(run["hours"] or 0 for run in runs if isinstance(run, dict))
+    hours = sum(run["hours"] or 0 for run in runs if run)
     head, rest = (ROOT / "results/README.md").read_text().split(BEGIN)
     counted = (f"Of {len(theirs)} claims and figures of the paper: {tally(theirs)}. Of {len(ours)} "
                f"of our own: {tally(ours)}. {len(runs)} runs, {hours:.0f} hours of training on "
@@ -240,7 +240,7 @@ def page(rows, folder, figures):
 
 
 def row_text(r, out):
-    """Return a row as lines of text for the terminal; its figures are in `out`."""
+    """Return a row as lines of text for the terminal. out: the folder of the row's figures."""
     needs = f", {r['needs']}" * bool(r["needs"])
     runs = (f"{plural(r['runs'], 'run')}, seeds {', '.join(map(str, r['seeds']))}, "
             f"{format_si(r['rollouts'])} rollouts")
@@ -268,6 +268,7 @@ def main(argv):
                          f"python frontier.py --runs={folder}/ARM --view=all")
         raise BadInput(f"{verb}: no such study; keep, {', '.join(known)}")
     out = Path(cfg["out"] or folder)
+    out.mkdir(parents=True, exist_ok=True)
     at_home = folder.resolve() == own.resolve()
     rows = rows_of(Atlas(folder, out, words, at_home), verb)
     for r in rows:

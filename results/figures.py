@@ -1,15 +1,18 @@
 """results/figures.py: the figures of the paper and of our own questions, each a function of arms.
 
 Each function takes an Atlas, finds the arms of its study (presets.json of the data folder), judges
-a claim by contrasts of their runs, and draws the figure: n, B_p, lr, models and levels come from
-the logs. It raises Missing if runs are missing, and returns a row, a dict of
-  verdict, number, details: number is the main number of the row, with its interval
-  table, figure: a Markdown table, and the names of the figure's files
-  times: how many times as many seeds would decide the claim
-  needs: what else would decide the claim
-  tuned: False if n are compared at an lr that was not tuned for each n
-  compared: the runs that must make DEEP updates (arms.py). Without this key all runs must
-The table of claims and functions is in atlas.py.
+a claim by contrasts of their runs, and draws the figure. n, B_p, lr, models and levels come from
+the logs. If runs are missing, the function raises Missing. It returns a row, a dict with
+  verdict   of the claim, "" if there is none
+  number    the main number of the row as text, with its interval
+  details   all other numbers as text
+  table     a Markdown table
+  figure    the name of the figure's file, or a list of names
+  times     the factor by which the seeds must increase to decide the claim
+  needs     what else would decide the claim, as text
+  tuned     False if n are compared at an lr that was not tuned for each n
+  compared  the runs that must make DEEP updates (arms.py). Without this key all runs must
+Every row has the first three. The table of claims and functions is in atlas.py.
 """
 import contextlib
 import math
@@ -29,8 +32,8 @@ from arms import (EARLY, LATE, LRS, MIDDLE, ROOT, START, USED, analysed, best_te
                   titled, top_and_ties, training)
 from core.plots import (budget_axis, colours, draw_records, end_labels, format_si, log_ticks,
                         plural)
-from core.stats import (ALIKE, SMALL, Missing, best_less, both, bounded, change, contrast, denied,
-                        judge, of_several, shift, times_of)
+from core.stats import (ALIKE, SMALL, Missing, heldout_gap, change, contrast, judge, judged,
+                        mean_with_error, mean_shift, shift)
 from fit_sigmoid import draw_law, law_at, law_of_panel
 from tools import views
 
@@ -41,50 +44,39 @@ METRICS = "avg@4", "best@4", "worst@4"
 EXPLODES = 1.25  # responses explode in length if they become this many times as long
 
 
-def judged(claim, contrasts, g, **more):
-    """Return a row whose claim needs all `contrasts`. claim, g: claim and gained of `judge`."""
-    contrasts = list(contrasts)
-    return dict(verdict=both([judge(c, claim, g) for c in contrasts]),
-                times=times_of(contrasts, claim, g)) | more
-
-
-def least_sure(named, claim, g):
-    """Return the least sure contrast of {name: contrast} as text."""
-    name = max(named, key=lambda name: times_of([named[name]], claim, g))
-    return f"{name}: {points(named[name])}"
-
-
 def of_shift(c, g, names=("early", "at the end"), what="n", **more):
-    """Return the table row for `c`, a `shift` of the best `what`. g: gained of `judge`.
+    """Return the row for `c`, a `shift` of the best `what`. g: gained of `judge`.
 
-    If the verdict is confirmed, the row's number is the contrast `gains`. Otherwise it is the one
-    of `loses` and `gains` that would need more seeds.
+    If the verdict is confirmed, the row's number is the contrast `gains`. Otherwise the number is
+    `loses` or `gains`, whichever would need more seeds.
     """
     times = {key: (c[key]["half"] / max(c[key]["gain"], SMALL * g)) ** 2
              for key in ("loses", "gains")}
     key = "gains" if c["verdict"] == "confirmed" else max(times, key=times.get)
     when, sign = (names[1], 1) if key == "gains" else (names[0], -1)
-    number = f"{when}, the {what} best {names[1]} less that best {names[0]}: {points(c[key], sign)}"
+    number = f"{when}, the {what} best {names[1]} minus the {what} best {names[0]}: "
+    number += points(c[key], sign)
     needs = f"would need an {what} below {c['flat']}"
     return dict(verdict=c["verdict"], times=times[key], number=number,
                 needs=needs if c["censored"] and c["worst"] < SMALL * g else "") | more
 
 
 def of_rise(v, ns, g, **more):
-    """Return the table row for `v`, a verdict of `verdict_of` over the n in `ns`.
+    """Return the row for `v`, a verdict of `verdict_of` over the n in `ns`. g: gained of `judge`.
 
-    Its number is the clearest gap by which another n beats `n_closest`, the n that comes closest to
-    being best at all budgets.
+    The row's number is the clearest gap by which another n beats `n_closest`, the n that comes
+    closest to being best at all budgets.
     """
     lo, hi = map(format_si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
                 needs=f"would need an n below {v['n_flat']}" if v["verdict"] == "flat" else "",
-                number=f"n = {v['by']} less n = {v['n_closest']} at C = {lo} to {hi}: "
+                number=f"n = {v['by']} minus n = {v['n_closest']} at C = {lo} to {hi}: "
                 f"{100 * v['gap']:+.1f} ± {100 * v['half']:.1f}") | more
 
 
 def ratio_text(c):
-    """Return a contrast of log2 values as text: the ratio of the values, with its interval."""
+    """Return a contrast of log2 values as text with a {} for a word: "1.11 times{} (1.05 to 1.17)".
+    """
     return "{:.2f} times{{}} ({:.2f} to {:.2f})".format(
         *(2 ** x for x in (c["gain"], c["gain"] - c["half"], c["gain"] + c["half"])))
 
@@ -92,9 +84,9 @@ def ratio_text(c):
 # ---- section 3: the recipe
 
 def solved_at_first(cfg):
-    """Return how many problems the base model solved 0..s times in its first s tries, (s + 1,),
-    from sample.py's pass rates in the folder of a run's training problems."""
-    correct = {}  # {problem id: how many of the base model's s tries were correct}
+    """Return an array (s + 1,): how many problems the base model solved 0, 1, ..., s times in s
+    rollouts, by sample.py's pass rates in the folder of a run's training problems."""
+    correct = {}  # {problem id: solved rollouts}
     for rates in sorted(Path(cfg["train_set"]).parent.glob("pass_rates*.jsonl")):
         correct |= {r["id"]: r["correct"] for r in read_log(rates)
                     if r.get("samples") == cfg["s"]}
@@ -113,7 +105,8 @@ def difficulty(atlas):
     s = len(bars) - 1
     rate = np.arange(s + 1) / s
     inside = {task: (rate >= lo) & (rate <= hi) for task, (lo, hi) in SHARES.items()}
-    share = {task: bounded(np.repeat(of_task, bars), 0, 1) for task, of_task in inside.items()}
+    share = {task: mean_with_error(np.repeat(of_task, bars)[None], 0, 1)
+             for task, of_task in inside.items()}
 
     def draw(ax):
         ax.bar(rate, bars, width=0.8 / s, color="0.5")
@@ -130,9 +123,8 @@ def difficulty(atlas):
 
 
 def recipe(atlas, start, claim, *pairs):
-    """Figure 3 and Figure 4, right: one arm minus another, for the pairs of arms that have runs.
-
-    start: the prefix of the arms' names.
+    """Figure 3 and Figure 4, right: one arm minus another, for those `pairs` of arms that have
+    runs. start: the prefix of the arms' names. claim: about each difference, see `judge`.
     """
     cells = {name.removeprefix(start): one_cell(atlas, name)
              for name in atlas.present("recipe") if name.startswith(start)}
@@ -140,15 +132,18 @@ def recipe(atlas, start, claim, *pairs):
         raise Missing(" and ".join(start + name for name in pairs[0]))
     cells = cut(cells)
     table, g, cfg = table_of(cells), gained(cells), config_of(cells)
-    named = {f"{a} less {b}": contrast(table, {a: 1, b: -1})
+    named = {f"{a} minus {b}": contrast(table, {a: 1, b: -1})
              for a, b in pairs if {a, b} <= set(cells)}
+    least_sure = max(named, key=lambda name: judge(named[name], claim, g)[1])
     panels, title = [curves(cells, label="{}")], "Rules for the lr"
     if start != "scale_":
         panels += [training(cells, "entropy", name="token entropy, nats"),
                    training(cells, "kl", name="KL to the base model")]
         title = "KL and entropy terms"
-    return judged(claim, named.values(), g, number=least_sure(named, claim, g), details="; ".join(
-        [means_text(table), *(f"{name} {points(c)}" for name, c in named.items())]),
+    return judged(*((c, claim, g) for c in named.values())) | dict(
+        number=f"{least_sure}: {points(named[least_sure])}",
+        details="; ".join([means_text(table),
+                           *(f"{name} {points(c)}" for name, c in named.items())]),
         figure=figure(atlas, start.strip("_"), panels, f"{title}, {titled(cfg)}, n = {cfg['n']}"))
 
 
@@ -164,35 +159,37 @@ def lr_grid(atlas):
     cfg, cells = config_of(cells), dict(sorted(cells.items()))
     table = table_of(cells)
     first, *middle, last = cells
-    best, low = best_less(table, middle, [first])
-    _, high = best_less(table, middle, [last])
-    return judged(+1, [low, high], gained(cells),
-                  number=f"the best lr_base less the largest: {points(high)}",
-                  details=f"{means_text(table)}; {choices_text(best)}, chosen on other runs, less "
-                  f"{first:g} {points(low)}, less {last:g} {points(high)}",
-                  figure=figure(atlas, "lr_grid", [curves(cells, label="lr_base = {:g}")],
-                                f"Learning rates, {titled(cfg)}, n = {cfg['n']}"))
+    best, low = heldout_gap(table, (middle, [first]))
+    _, high = heldout_gap(table, (middle, [last]))
+    g = gained(cells)
+    return judged((low, "larger", g), (high, "larger", g)) | dict(
+        number=f"the best lr_base minus the largest: {points(high)}",
+        details=f"{means_text(table)}; {choices_text(best)}, chosen on other runs, minus "
+        f"{first:g} {points(low)}, minus {last:g} {points(high)}",
+        figure=figure(atlas, "lr_grid", [curves(cells, label="lr_base = {:g}")],
+                      f"Learning rates, {titled(cfg)}, n = {cfg['n']}"))
 
 
 def explodes(atlas, one, other):
-    """Section 3: are the responses EXPLODES times as long in one arm as in the other?"""
+    """Section 3: are responses at least EXPLODES times as long in one arm as in the other?"""
     cells = cut({name: one_cell(atlas, name) for name in (one, other)})
     lengths = table_of(cells, step_mean, field="response_len")
     c = contrast({name: np.log2(t) for name, t in lengths.items()}, {one: 1, other: -1})
     panels = [training(cells, field, name=name) for field, name in (
         ("response_len", "response length, tokens"), ("entropy", "token entropy, nats"))]
     said = ", ".join(f"{name} {t.mean():.0f} tokens" for name, t in lengths.items())
-    return judged(+1, [c | dict(gain=c["gain"] - math.log2(EXPLODES))], 1,
-                  number=ratio_text(c).format(" as long"), details=f"{said} over the last quarter",
-                  figure=figure(atlas, "length_" + one, panels, "Response length with KL and "
-                                f"entropy terms, {titled(config_of(cells))}"))
+    beyond_that = c | dict(gain=c["gain"] - math.log2(EXPLODES))
+    return judged((beyond_that, "larger", 1)) | dict(
+        number=ratio_text(c).format(" as long"), details=f"{said} over the last quarter",
+        figure=figure(atlas, "length_" + one, panels, "Response length with KL and entropy terms, "
+                      f"{titled(config_of(cells))}"))
 
 
 # ---- section 4: allocation
 
 def every_lr(atlas, task, ns=()):
-    """Return {(n, lr_base): {seed: run}} of an arm and of ARM_half, ARM_double, ..., in order; ns:
-    only these n."""
+    """Return {(n, lr_base): {seed: run}} of an arm and of its arms at other lr_base (`LRS`), in
+    order. ns: only these n."""
     names = [task + end for end in ("", *LRS) if (atlas.folder / (task + end)).is_dir()]
     out, least = {}, atlas.min_seeds(*names)
     for name in names:
@@ -211,10 +208,11 @@ def ns_of(keys):
 
 
 def at_one_lr(atlas, arm):
-    """Return an arm at one lr_base: (lr_base, {n: {seed: run}}, its `deep_cells`, a sentence about
-    the others).
+    """Return an arm at one lr_base: (lr_base, {n: {seed: run}}, the `deep_cells` of these, the
+    sentence of `deep_cells`).
 
-    Of the lr_base that most deep n have, take the one with the highest mean over n at the end.
+    The lr_base is the one with the most deep cells. If there are several, it is the one with the
+    highest mean over n at the end.
     """
     whole, deep = {}, {}
     for (n, lr), runs in every_lr(atlas, arm).items():
@@ -230,7 +228,7 @@ def at_one_lr(atlas, arm):
 
 
 def rise(atlas, task):
-    """Figures 1, 6 and 7: does n*(C) of an arm rise, at the one lr_base that is best for all n?
+    """Figures 1, 6 and 7: does n*(C) of an arm rise, at one lr_base for all n (`at_one_lr`)?
 
     The claims of our own study were made on seeds 0 to 2, so these seeds cannot confirm them. If
     every n has two later seeds, the later seeds decide.
@@ -255,20 +253,20 @@ def rise(atlas, task):
 
 
 def plateau_text(law):
-    """Return the plateaus of the two readings of n*(C) as text."""
+    """Return k and plateau of the law through both kinds of points n*(C) as text."""
     out = []
-    for name, fit in (("the best fitted curve (section 4.1)", law["fit"]),
-                      ("pooled records", law["by_records"]["fit"])):
+    for name, fit in (("the n of the highest fitted curve (section 4.1), by our parabola between n",
+                       law["fit"]), ("the pooled records (Figure 15)", law["by_records"]["fit"])):
         out.append(f"{name}: " + (f"k {fit['k']:.1f}, plateau {fit['plateau']:.0f}" if fit else
                                   "too few points"))
     return f"the law through {'; through '.join(out)}"
 
 
 def law_panel(panel, law, unit):
-    """Return a panel like Figure 7: the points of n*(C) coloured by reward, and the fit in red.
+    """Return a drawing like Figure 7: the points of n*(C) coloured by reward, and the law in red.
 
-    If n* rises, the fit is drawn even if the points do not determine it. At a fixed B (Figure 9)
-    the panel has the points of B_p*(M) too.
+    panel: of frontier.json. law: from `law_of_panel`. If n* rises, the law is drawn even if the
+    points do not determine it. At a fixed B (Figure 9) the points of B_p*(M) are drawn too.
     """
     without_ties = {key: value for key, value in panel.items() if key != "near"}
 
@@ -285,21 +283,27 @@ def law_panel(panel, law, unit):
     return draw
 
 
+def panel_in(cells, view, unit="rollouts"):
+    """Return (the sweep of `analysed`, its only panel in a view of frontier.py)."""
+    swept = analysed(cells, unit)
+    (panel,) = view(swept, swept["cfg"])["panels"].values()
+    return swept, panel
+
+
 def law_figure(atlas, name, cells):
     """Draw Figures 6 and 7 for the cells of one B_p and one lr_base as NAME.png.
 
     Returns (the file's name, the law of fit_sigmoid.py).
     """
-    swept = analysed(cells)
-    (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
+    swept, panel = panel_in(cells, frontier.paper)
     law = law_of_panel(panel)
 
     def draw_frontier(ax):
         frontier.draw_curves(ax, panel["paper"], colours(panel["ns"]), swept["label"])
         budget_axis(ax, *panel["range"], "rollouts")
         ax.tick_params(labelbottom=True)
-        for band in ax.collections:  # a fitted curve has no interval
-            band.set_label("")
+        for band in ax.collections:
+            band.set_label("")  # no legend for the interval, because a fitted curve has none
         ax.set_ylabel(swept["label"])
     return figure(atlas, name, [draw_frontier, law_panel(panel, law, "rollouts")],
                   f"Best n against compute, {titled(config_of(cells))}", note="dots: record-"
@@ -307,31 +311,27 @@ def law_figure(atlas, name, cells):
 
 
 def beyond(atlas, task):
-    """Section 4.1: does the largest n of an arm extend the frontier, even if it makes few updates?
-    """
+    """Section 4.1: does the largest n of an arm extend the frontier? Few updates are enough."""
     lr, whole, _, _ = at_one_lr(atlas, task)
     if len(whole) < 3:
         raise Missing(f"three n of {task}")
     *others, largest = sorted(whole)
-    best, c = best_less(table_of(whole), others, [largest])
-    g = gained(whole)
-    row = judged(-1, [c | dict(gain=-c["gain"])], g)
-    verdict = "underpowered"
-    if c["gain"] - c["half"] > -SMALL * g:  # a tie does not extend the frontier either
-        verdict = "confirmed"
-    elif c["gain"] + c["half"] < 0:
-        verdict = "contradicted"
+    best, c = heldout_gap(table_of(whole), (others, [largest]))
+    c["gain"] *= -1
     made = max(int(run["step"][-1]) for run in whole[largest].values())
-    return row | dict(
-        verdict=verdict, compared={}, figure=f"law_{task}.png",
-        number=f"n = {largest} less the best smaller n: {points(c, -1)}",
+    # a tie does not extend the frontier either
+    return judged((c, "not larger", gained(whole))) | dict(
+        compared={}, figure=f"law_{task}.png",
+        number=f"n = {largest} minus the best smaller n: {points(c)}",
         details=f"over the last quarter, at lr_base = {lr:g}; the best smaller n is "
         f"{choices_text(best)}; n = {largest} makes {made} updates")
 
 
 def plateau(atlas, first, second):
-    """Section 4.1: is the best n at the end smaller on the second arm than on the first? The
-    difference is in octaves, with one value per seed."""
+    """Section 4.1: is the best n at the end smaller on the second arm than on the first?
+
+    The difference is in octaves, with one value for each seed.
+    """
     ends, plateaus = [], []
     for arm in (first, second):
         _, whole, cells, _ = at_one_lr(atlas, arm)
@@ -340,33 +340,34 @@ def plateau(atlas, first, second):
         table = table_of(cells)
         S = len(next(iter(table.values())))
         ends.append([math.log2(max(table, key=lambda n: table[n][s].mean())) for s in range(S)])
-        fit = law_in(whole)[1]["fit"]
+        fit = law_of_panel(panel_in(whole, frontier.fixed_Bp)[1])["fit"]
         plateaus.append(f"{fit['plateau']:.0f}" if fit else "none")
     S = min(map(len, ends))
     c = change(*(np.array(e[:S])[:, None] for e in reversed(ends)))
     low, high = (2 ** np.mean(e) for e in reversed(ends))
-    return judged(-1, [c], 10, tuned=False, figure=[f"law_{first}.png", f"law_{second}.png"],
-                  number=f"{c['gain']:+.1f} ± {c['half']:.1f} octaves, {second.title()} less "
-                  f"{first.title()}",
-                  details=f"best n over the last quarter, mean over seeds: {high:.3g} on "
-                  f"{first.title()}, {low:.3g} on {second.title()}; plateaus of the law by the "
-                  f"best fitted curve: {' and '.join(plateaus)}")
+    return judged((c, "smaller", 10)) | dict(
+        tuned=False, figure=[f"law_{first}.png", f"law_{second}.png"],
+        number=f"{c['gain']:+.1f} ± {c['half']:.1f} octaves, {second.title()} minus "
+        f"{first.title()}",
+        details=f"best n over the last quarter, mean over seeds: {high:.3g} on {first.title()}, "
+        f"{low:.3g} on {second.title()}; plateaus of the law by the best fitted curve: "
+        f"{' and '.join(plateaus)}")
 
 
 def own_lr_gap(cells, large, small, metric="avg@4"):
     """Compare the best n in `large` with n = `small` at the end, each n at its best lr_base.
 
-    cells: {(n, lr_base): {seed: run}}. The lr_base are chosen on other runs and problems
-    (`best_less`). Returns (text, the contrast, whether the lr was tuned, a short text). The lr
-    counts as tuned if each n has three lr_base, and the best lr_base of the n with the lower reward
-    is neither the smallest nor the largest. Otherwise a better lr_base may exist beyond the edge.
+    cells: {(n, lr_base): {seed: run}}. The lr_base are chosen by `heldout_gap`. Returns (text, the
+    contrast, whether the lr was tuned, a short text). The lr counts as tuned if each n has three
+    lr_base, and the n with the lower reward is best at a middle one. If it were best at the
+    smallest or the largest, a better lr_base might exist beyond.
     """
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
     tried = [times[n] for n in (*large, small)]
-    best, c = best_less(table, of_large, of_small)
+    best, c = heldout_gap(table, (of_large, of_small))
     top = choices_text([str(n) for n, _ in best])
-    text, edge = f"n = {top} less n = {small}", False
+    text, edge = f"n = {top} minus n = {small}", False
     if max(tried) > 1:
         lrs = choices_text([f"{lr:g}" for _, lr in best])
         text += f", each at its best lr_base (n = {top}: {lrs})"
@@ -377,14 +378,14 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
         if edge:
             text += f", but n = {worse} has its best, {lr:g}, at the edge of {len(lrs)} tried"
     tuned = min(tried) > 2 and not edge
-    return f"{text}: {points(c)}", c, tuned, f"n = {top} less n = {small}: {points(c)}"
+    return f"{text}: {points(c)}", c, tuned, f"n = {top} minus n = {small}: {points(c)}"
 
 
 def far(atlas, arm, large, above=False):
     """Return the row of `rise` for an arm whose n have several lr_base.
 
     The row's number is n = `large` minus the smallest n at the end, each at its best lr_base.
-    above: if true, the claim is that n = `large` ends above the smallest n.
+    above: whether the claim is that this number is above 0.
     """
     row, every = rise(atlas, arm), every_lr(atlas, arm)
     ns = ns_of(every)
@@ -397,17 +398,16 @@ def far(atlas, arm, large, above=False):
     row["figure"] = [row["figure"], figure(atlas, arm, panels, f"Reward against compute, "
                                            f"{titled(config_of(every))}")]
     if above:
-        row |= judged(+1, [c], gained(every))
+        row |= judged((c, "larger", gained(every)))
     return row | dict(number=f"{short} at the end, each at its best lr_base")
 
 
 def above_each(cells):
-    """Return the paper's frontier minus ours (S, 1), for each seed that has enough record-breaking
-    points for a fit."""
+    """Return the frontier of the paper's sigmoids minus our frontier (S, 1), for each seed that has
+    enough record-breaking points for a fit."""
     each = []
     for seed in sorted(set.intersection(*map(set, cells.values()))):
-        swept = analysed({n: {seed: runs[seed]} for n, runs in cells.items()})
-        (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
+        _, panel = panel_in({n: {seed: runs[seed]} for n, runs in cells.items()}, frontier.paper)
         each.append(panel["paper"]["above"])
     return np.array([[above] for above in each if above is not None])
 
@@ -417,8 +417,7 @@ def record_breaking(atlas):
     the n of the records of all runs over C."""
     _, whole, cells, _ = at_one_lr(atlas, "easy")
     note_used(cells)
-    swept = analysed(whole)
-    (panel,) = frontier.paper(swept, swept["cfg"])["panels"].values()
+    swept, panel = panel_in(whole, frontier.paper)
     above, law = panel["paper"]["above"], law_of_panel(panel)["by_records"]
     if above is None:
         raise Missing("record-breaking points")
@@ -426,8 +425,8 @@ def record_breaking(atlas):
     fits = {c["n"]: c for c in panel["paper"]["curves"]}
     small, middle = ns[0], ns[len(ns) // 2]
 
-    # evaluations of all seeds, and a mask of those that set a new best for their seed
     def kept_of(n):
+        """Return (C, reward, mask of record-breaking points) of the evaluations of all seeds."""
         runs = whole[n].values()
         C, reward, kept = (np.concatenate(x) for x in zip(*(
             (run["C"], run["reward"], frontier.record_breaking(run["reward"], width))
@@ -482,27 +481,21 @@ def record_breaking(atlas):
                               "the fit is through those of all seeds"))
 
 
-def law_in(cells, unit="rollouts"):
-    """Return (panel, law) for cells at one B_p, with budgets in `unit`."""
-    swept = analysed(cells, unit)
-    (panel,) = frontier.fixed_Bp(swept, swept["cfg"])["panels"].values()
-    return panel, law_of_panel(panel)
-
-
 def lengths_of(cells):
-    """Return (the fewest, the most) tokens per rollout, averaged over a run, of {n: {seed: run}}.
-    """
+    """Return the fewest and the most tokens per rollout of a run of {n: {seed: run}}, averaged over
+    the run."""
     each = [read(run["path"], "val", "tokens")["per_rollout"] for run in flat(cells)]
     return min(each), max(each)
 
 
 def tokens(atlas):
-    """Figure 24: n*(C) and the paper's law with C in rollouts and in tokens."""
+    """Figure 24: points n*(C) and the law through them, with C in rollouts and in tokens."""
     _, whole, cells, _ = at_one_lr(atlas, "easy")
     note_used(cells)
     panels, ends, fits = [], [], []
     for unit in ("rollouts", "tokens"):
-        panel, law = law_in(whole, unit)
+        _, panel = panel_in(whole, frontier.fixed_Bp, unit)
+        law = law_of_panel(panel)
         panels.append(law_panel(panel, law, unit))
         ends.append([law["sets"][0], law["sets"][-1]] if law["sets"] else None)
         fits.append(f"{law['fit']['k']:.1f} in {unit}" if law["fit"] else f"no fit in {unit}")
@@ -535,16 +528,18 @@ def tokens_k(atlas):
     note_used({n: {seed: whole[n][seed] for seed in seeds} for n in whole})
     k = []
     for unit in ("rollouts", "tokens"):
-        fits = [law_in({n: {seed: whole[n][seed]} for n in whole}, unit)[1]["fit"]
-                for seed in seeds]
+        of_seeds = [panel_in({n: {seed: whole[n][seed]} for n in whole}, frontier.fixed_Bp, unit)
+                    for seed in seeds]
+        fits = [law_of_panel(panel)["fit"] for _, panel in of_seeds]
         if None in fits:
             raise Missing("more points n*(C) for a fit to each seed")
         k.append(np.log2([[fit["k"]] for fit in fits]))
     c = change(k[1], k[0])
-    return judged(-1, [c], 1, figure="units.png", compared={},
-                  number=f"k in tokens is {ratio_text(c).format('')} that in rollouts",
-                  details="k of each seed in rollouts and tokens: " + ", ".join(
-                      f"{2 ** a:.1f} and {2 ** b:.1f}" for a, b in zip(*(x[:, 0] for x in k))))
+    return judged((c, "smaller", 1)) | dict(
+        figure="units.png", compared={},
+        number=f"k in tokens is {ratio_text(c).format('')} that in rollouts",
+        details="k of each seed in rollouts and tokens: " + ", ".join(
+            f"{2 ** a:.1f} and {2 ** b:.1f}" for a, b in zip(*(x[:, 0] for x in k))))
 
 
 def grid_of(atlas, study, task):
@@ -566,16 +561,18 @@ def grid_of(atlas, study, task):
 
 
 def grid_parts(atlas, study, task):
-    """Return (all cells of `grid_of`, the judged ones up to their shared budget, a sentence about
-    the others)."""
+    """Return (all cells of `grid_of`, those that are judged, cut to one budget, a sentence that
+    names the other cells)."""
     cells = grid_of(atlas, study, task)
     deep, left = deep_cells(cells, "{}")
     return cells, cut(deep), left.replace("updates: ", "updates, (B_p, n) = ")
 
 
 def groups_of(cells, fixed_B=False, least=3):
-    """Group {(B_p, n): value} by B_p, or by B = B_p n: ({group: {n: value}}, the groups with fewer
-    than `least` n)."""
+    """Group {(B_p, n): value} by B_p, or by B = B_p n if `fixed_B`.
+
+    Returns ({group: {n: value}} of the groups with `least` n or more, a list of the other groups).
+    """
     groups = {}
     for (b, n), value in cells.items():
         groups.setdefault(b * n if fixed_B else b, {})[n] = value
@@ -584,16 +581,16 @@ def groups_of(cells, fixed_B=False, least=3):
 
 
 def metrics(atlas, task, first, second):
-    """Figure 8: the best n at the largest C for each B_p, by two metrics. Does the second metric
-    need a larger n than the first?"""
+    """Figure 8: does the `second` metric need a larger n than the `first`? The figure has the best
+    n at the largest C for each B_p by both metrics."""
     whole, cells, left = grid_parts(atlas, "joint", task)
     g, names = gained(cells), (f"by {first}", f"by {second}")
     judged_n = {m: groups_of(table_of(cells, metric=m))[0] for m in (first, second)}
-    shifts = {B_p: shift(*({n: [t] for n, t in judged_n[m][B_p].items()} for m in judged_n), g)
+    shifts = {B_p: shift(judged_n[first][B_p], judged_n[second][B_p], g)
               for B_p in judged_n[first]}
     if not shifts:
         raise Missing("three n at one B_p")
-    best, tied = {}, {}  # they include the cells that are not judged
+    best, tied = {}, {}  # {(metric, B_p): n}, also from cells that are not judged
     for metric in ("best@4", "worst@4"):
         for B_p, table in groups_of(table_of(whole, metric=metric), least=2)[0].items():
             best[metric, B_p], tied[metric, B_p] = top_and_ties(table)
@@ -618,8 +615,8 @@ def metrics(atlas, task, first, second):
     rows = [[metric, *(f"{best[metric, B_p]}" + (f" ({', '.join(map(str, tied[metric, B_p]))})"
                                                  if tied[metric, B_p] else "") for B_p in sizes)]
             for metric in ("best@4", "worst@4")]
-    return of_shift(mean_shift(shifts.values()), g, names) | dict(
-        verdict=of_several(shifts.values()), compared=cells, details="; ".join(
+    return of_shift(mean_shift(list(shifts.values())), g, names) | dict(
+        compared=cells, details="; ".join(
             f"B_p = {B_p}: {shift_text(c, names)}" for B_p, c in shifts.items()) + left,
         table=markdown(["best n (tied)", *(f"B_p = {B_p}" for B_p in sizes)], rows),
         figure=figure(atlas, f"best_worst_{task}", [draw],
@@ -627,7 +624,7 @@ def metrics(atlas, task, first, second):
 
 
 def sensitivity(atlas, task):
-    """Figure 10: points for each doubling of n and of B_p, from a plane fitted to all cells."""
+    """Figure 10: how much a doubling of n and of B_p adds, from a plane fitted to all cells."""
     whole, cells, left = grid_parts(atlas, "joint", task)
     table, g = table_of(cells), gained(cells)
     X = np.array([[1, math.log2(b), math.log2(n)] for b, n in table])
@@ -636,13 +633,13 @@ def sensitivity(atlas, task):
     def weighted(weights):
         return contrast(table, dict(zip(table, weights)))
     of_n, of_B_p = weighted(to_n), weighted(to_B_p)
-    # the size of a slope is the slope times its sign
+    # |slope of n| - |slope of B_p|
     gap = weighted(np.sign(of_n["gain"]) * to_n - np.sign(of_B_p["gain"]) * to_B_p)
-    row = judged(+1, [gap, of_n], g)
-    if task == "easy":  # n has the larger effect, and it helps
+    row = judged((gap, "larger", g), (of_n, "larger", g))
+    if task == "easy":  # the claim: n has the larger effect, and a larger n helps
         verdict = row["verdict"]
-    elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the effects are alike, and n helps
-        verdict = judge(of_n, +1, g)
+    elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the claim: equal effects, a larger n helps
+        verdict = judge(of_n, "larger", g)[0]
     else:
         verdict = "contradicted" if abs(gap["gain"]) > gap["half"] else "underpowered"
     swept = analysed(whole)
@@ -666,7 +663,7 @@ def sensitivity(atlas, task):
     number = f"a doubling of n {points(of_n)}, of B_p {points(of_B_p)}"
     return row | dict(
         verdict=verdict, number=number, compared=cells,
-        details=f"{number}; the size of the first less that of the second {points(gap)}, "
+        details=f"{number}; the size of the first minus that of the second {points(gap)}, "
         f"{len(cells)} cells{left}",
         figure=figure(atlas, f"sensitivity_{task}",
                       [panel_over("B_p", "n"), panel_over("n", "B_p")],
@@ -686,52 +683,39 @@ def at_every(atlas, study, task):
     if few:
         details.append(f"fewer than three n, so no verdict: {name} = {', '.join(map(str, few))}")
     note_used(whole)
-    draw = fixed_B_figures if fixed_B else fixed_Bp_figure
-    row = of_shift(mean_shift(shifts.values()), gained(cells))
-    return row | dict(verdict=of_several(shifts.values()), details="; ".join(details) + left,
+    row = of_shift(mean_shift(list(shifts.values())), gained(cells))
+    return row | dict(details="; ".join(details) + left, compared=cells,
                       number=f"{row['number']}, mean over {name} = {', '.join(map(str, shifts))}",
-                      compared=cells, figure=draw(atlas, task, whole))
+                      figure=grid_figures(atlas, study, task, whole))
 
 
-def mean_shift(shifts):
-    """Return the mean of several `shift`. Averaging does not narrow the intervals."""
-    shifts = list(shifts)
-    return shifts[0] | {key: {name: np.mean([c[key][name] for c in shifts])
-                              for name in ("gain", "half")} for key in ("loses", "gains")}
-
-
-def fixed_Bp_figure(atlas, task, cells):
-    """Draw Figures 16 and 17, the curves of each n at each B_p, and return the file's name."""
+def grid_figures(atlas, study, task, cells):
+    """Draw Figures 16 to 19: the curves of each n at each B_p, or at each batch B. For B, also draw
+    Figure 9: n*(M) and B_p*(M) at the middle B. Return the files' names."""
     swept = analysed(cells)
-    panels = frontier.fixed_Bp(swept, swept["cfg"])["panels"].values()
-    drawings = [frontier_panel(panel["curves"], f"$B_p$ = {panel['B_p']:,}", swept["label"])
-                for panel in panels]
-    return figure(atlas, f"fixed_Bp_{task}", drawings,
-                  f"Reward against compute at each $B_p$, {task.title()}", note=FRONTIER)
-
-
-def fixed_B_figures(atlas, task, cells):
-    """Draw Figures 18 and 19, the curves of each n at a full batch B, and Figure 9, n*(M) and
-    B_p*(M) at one B; return the files' names."""
-    swept = analysed(cells)
-    panels = list(frontier.fixed_B(swept, swept["cfg"])["panels"].values())
-    drawings = [frontier_panel(panel["of_batch"], f"B = {panel['B']:,}", swept["label"],
-                               panel["B"]) for panel in panels]
-    panel = panels[len(panels) // 2]
-    law = law_panel(panel, law_of_panel(panel), "updates")
-    return [figure(atlas, f"fixed_B_{task}", drawings,
-                   f"Reward against compute at a fixed batch B, {task.title()}", note=FRONTIER),
-            figure(atlas, f"law_B_{task}", [law], f"Best n and $B_p$ against updates at B = "
-                   f"{panel['B']:,}, {task.title()}")]
+    view, at, lines, size = ((frontier.fixed_B, "a fixed batch B", "of_batch", "B")
+                             if study == "fixed_B" else
+                             (frontier.fixed_Bp, "each $B_p$", "curves", "B_p"))
+    panels = list(view(swept, swept["cfg"])["panels"].values())
+    drawings = [frontier_panel(panel[lines], f"{at.split()[-1]} = {panel[size]:,}", swept["label"],
+                               panel.get("B", 1)) for panel in panels]
+    names = [figure(atlas, f"{view.__name__}_{task}", drawings,
+                    f"Reward against compute at {at}, {task.title()}", note=FRONTIER)]
+    if study == "fixed_B":
+        panel = panels[len(panels) // 2]
+        names.append(figure(
+            atlas, f"law_B_{task}", [law_panel(panel, law_of_panel(panel), "updates")],
+            f"Best n and $B_p$ against updates at B = {panel['B']:,}, {task.title()}"))
+    return names
 
 
 FRONTIER = "thick: the frontier, coloured by its n"
 
 
 def frontier_panel(lines, title, label, B=1):
-    """Return a panel of curves dict(n, C, reward) over rollouts, with their frontier coloured by n.
+    """Return a drawing of curves dict(n, C, reward) with their frontier, coloured by n.
 
-    label: the label of the y axis. B: rollouts for each unit of C.
+    label: the label of the y axis. B: the number of rollouts in a unit of C.
     """
     shade = colours({c["n"] for c in lines})
 
@@ -751,7 +735,7 @@ def frontier_panel(lines, title, label, B=1):
 
 
 def thick(ax, x, y, of_points):
-    """Draw a thick line through x, y (G,), each piece in the colour of its first point."""
+    """Draw a thick line through x, y (G,) in the colours of its points."""
     for i in range(len(x) - 1):
         ax.plot(x[i:i + 2], y[i:i + 2], color=of_points[i], lw=5, solid_capstyle="round")
 
@@ -771,7 +755,8 @@ def not_monotonic(atlas, task):
                         else "underpowered")
     verdict = "underpowered"  # unless most B agree and no B has the opposite verdict
     for decided in ("confirmed", "contradicted"):
-        if 2 * verdicts.count(decided) > len(verdicts) and denied(decided) not in verdicts:
+        if 2 * verdicts.count(decided) > len(verdicts) and (
+                set(verdicts) <= {decided, "underpowered"}):
             verdict = decided
     key, v = next(iter(found.items()))
     return dict(verdict=verdict, number=f"n* rises and falls at {verdicts.count('confirmed')} of "
@@ -783,14 +768,14 @@ def not_monotonic(atlas, task):
 
 
 def stable_B_p(atlas):
-    """Section 4.2: is the smallest stable B_p larger on Hard than on Easy? At a stable B_p at most
-    one run in ten diverges or falls."""
+    """Section 4.2: is the smallest stable B_p larger on Hard than on Easy? A B_p is stable if at
+    most one run in ten diverges or collapses."""
     found = {}
     for task in ("easy", "hard"):
         cells = cut(grid_of(atlas, "joint", task))
         note_used(cells)
         cells = analysed(cells)["best_lr_cells"]
-        found[task] = frontier.stability(cells)  # up to each cell's end
+        found[task] = frontier.stability(cells)
     shared = set.intersection(*map(set, found.values()))
     found = {task: {b: by_B_p[b] for b in by_B_p if b in shared} for task, by_B_p in found.items()}
     first, second = smallest = [frontier.smallest_stable(by_B_p) for by_B_p in found.values()]
@@ -800,7 +785,7 @@ def stable_B_p(atlas):
         said.append(f"{task.title()}: {each}; the smallest stable one is {stable or 'none'}")
     verdict = "underpowered"
     if first and second and first != second:
-        # could chance explain the failures at the B_p that is stable for one task only?
+        # may the failures at the B_p that is stable for one task only be chance?
         counts = [(bad, runs - bad) for bad, runs in (found[t][min(first, second)] for t in found)]
         p = stats.fisher_exact(counts).pvalue
         said.append(f"That the two fail alike at B_p = {min(first, second)} has p = {p:.2f}")
@@ -813,12 +798,36 @@ def stable_B_p(atlas):
                     for task, stable in zip(found, smallest)))
 
 
+def joint_row(atlas, task, what, value_of):
+    """Return (row, shift, the sentence of `grid_parts`, all its cells, the gain of training) for
+    the question whether the best `what` rises. value_of((B_p, n)): the value of `what`."""
+    whole, cells, left = grid_parts(atlas, "joint", task)
+    c, g = shift_of(cells, value_of), gained(cells)
+    row = of_shift(c, g, what=what) | dict(compared=cells, figure=f"joint_{task}.png",
+                                           details=shift_text(c, what=what) + left)
+    return row, c, left, whole, g
+
+
+def batch(atlas, task):
+    """Section 4.3: does the total batch B = B_p n of the best cell rise with C?"""
+    return joint_row(atlas, task, "B", lambda cell: cell[0] * cell[1])[0]
+
+
+def any_B_p(atlas, task):
+    """Section 4.3: is one B_p good enough at every budget?"""
+    row, c, _, _, g = joint_row(atlas, task, "B_p", lambda cell: cell[0])
+    moves = c["verdict"] == "confirmed" or c["verdict"] == "contradicted" and c["a"] != c["b"]
+    verdict = ("confirmed" if c["worst"] < ALIKE * g else "contradicted" if moves
+               else "underpowered")
+    return row | dict(verdict=verdict, needs="",
+                      number=f"B_p = {c['flat']} throughout loses at most "
+                      f"{100 * max(c['worst'], 0):.1f}, the upper end of its interval")
+
+
 def joint(atlas, task):
     """Figures 21 and 22: does the n of the best (B_p, n) rise?"""
-    whole, cells, left = grid_parts(atlas, "joint", task)
-    c, g = shift_of(cells, lambda cell: cell[1]), gained(cells)
-    swept = analysed(whole)
-    (panel,) = frontier.joint(swept, swept["cfg"])["panels"].values()
+    row, c, left, whole, _ = joint_row(atlas, task, "n", lambda cell: cell[1])
+    swept, panel = panel_in(whole, frontier.joint)
     pairs = pairs_of(panel)
     note_used(whole)
     shade = colours(panel["ns"])
@@ -846,11 +855,10 @@ def joint(atlas, task):
     said = ", ".join(f"({b}, {n}) from {format_si(C)}" for C, (b, n) in pairs)
     law = law_of_panel(panel)
     panels = [draw_frontier, law_panel(panel, law, "rollouts")]
-    return of_shift(c, g, compared=cells,
-                    details=f"{shift_text(c)}; {plateau_text(law)}; best (B_p, n), with the "
-                    f"smallest tied B_p: {said}{left}",
-                    figure=figure(atlas, f"joint_{task}", panels,
-                                  f"Best ($B_p$, n) against compute, {task.title()}"))
+    return row | dict(details=f"{shift_text(c)}; {plateau_text(law)}; best (B_p, n), with the "
+                      f"smallest tied B_p: {said}{left}",
+                      figure=figure(atlas, f"joint_{task}", panels,
+                                    f"Best ($B_p$, n) against compute, {task.title()}"))
 
 
 def pairs_of(panel):
@@ -865,31 +873,9 @@ def pairs_of(panel):
     return out
 
 
-def batch(atlas, task):
-    """Section 4.3: does the total batch B = B_p n of the best cell rise with C?"""
-    _, cells, left = grid_parts(atlas, "joint", task)
-    c = shift_of(cells, lambda cell: cell[0] * cell[1])
-    text = shift_text(c).replace("best n", "best B").replace("n = ", "B = ")
-    return of_shift(c, gained(cells), what="B", compared=cells, figure=f"joint_{task}.png",
-                    details=text + left)
-
-
-def any_B_p(atlas, task):
-    """Section 4.3: is one B_p good enough at every budget?"""
-    _, cells, left = grid_parts(atlas, "joint", task)
-    c, g = shift_of(cells, lambda cell: cell[0]), gained(cells)
-    moves = c["verdict"] == "confirmed" or c["verdict"] == "contradicted" and c["a"] != c["b"]
-    verdict = ("confirmed" if c["worst"] < ALIKE * g else "contradicted" if moves
-               else "underpowered")
-    return of_shift(c, g, needs="") | dict(
-        verdict=verdict, compared=cells, figure=f"joint_{task}.png",
-        number=f"B_p = {c['flat']} throughout loses at most {100 * max(c['worst'], 0):.1f}, the "
-        "upper end of its interval",
-        details=shift_text(c).replace("best n", "best B_p").replace("n = ", "B_p = ") + left)
-
-
 def overview(atlas):
-    """Figure 1: the paper's four findings in one picture, made of panels of other figures."""
+    """Figure 1: the paper's four findings in one picture, from panels of other figures."""
+    # (title, the figure, the panel's index in the figure, the function that draws it, arguments)
     parts = [("(1) Easy", "law_easy", -1, rise, "easy"), ("(1) Hard", "law_hard", -1, rise, "hard"),
              ("(2) Easy", "best_worst_easy", 0, metrics, "easy", "best@4", "worst@4"),
              ("(2) Hard", "best_worst_hard", 0, metrics, "hard", "worst@4", "best@4"),
@@ -918,8 +904,8 @@ def overview(atlas):
 def pass_rates(run, at):
     """Return (pass rates (D,), rollouts per problem) of a run's training problems.
 
-    They come from the `fresh` record (--pass_at) nearest to the budget `at`. Its rollouts were
-    drawn after the update, only for this record. Training rollouts are drawn before the update.
+    They come from the `fresh` record (--pass_at) nearest to the budget `at`, whose rollouts are
+    drawn after the update. Rollouts for training are drawn before the update.
     """
     fresh = [r for r in run["passes"] if r.get("fresh")]
     if len(fresh) < 2:
@@ -929,36 +915,35 @@ def pass_rates(run, at):
 
 
 def interference(atlas, task):
-    """Figures 11 and 27: training problems that are unsolved, and mastered, at the smallest and the
-    largest n of the study."""
+    """Figures 11 and 27: are more training problems never solved at the smallest n of the study
+    than at the largest n, and are more of them always solved?"""
     ns = sorted(map(int, atlas.configs("interference")[task]["ns"].split()))
     small, large = ns[0], ns[-1]
     if small == large:
         raise Missing(f"an n other than {small}")
     cells = atlas.arm(task, ns=(small, large))
     C = budget_of(cells)
-    s, found, verdicts, times = pass_rates(flat(cells)[0], C)[1], [], [], []
+    s, parts = pass_rates(flat(cells)[0], C)[1], []
     for true in (lambda p: p == 0, lambda p: p > 1 - 1.5 / s):
         start, end = (table_of(cells, lambda run: true(pass_rates(run, at)[0]) * 1.0)
                       for at in (0, C))
-        found.append(contrast(end, {small: 1, large: -1}))
         moved = max(abs(end[n].mean() - start[n].mean()) for n in end)
-        verdicts.append(judge(found[-1], +1, moved))
-        times.append(times_of(found[-1:], +1, moved))
-    unsolved, mastered = found
-    return dict(verdict=both(verdicts), times=max(times),
-                number=f"solved in none of {s}, n = {small} less n = {large}: {points(unsolved)}",
-                details=f"in % of the training problems at C = {format_si(C)}; "
-                f"solved in {s - 1} or more of {s}: {points(mastered)}",
-                figure=draw_view(atlas, "pass1", f"pass1_{task}", cells,
-                                 f"Pass rates of the training problems, {task.title()}"))
+        parts.append((contrast(end, {small: 1, large: -1}), "larger", moved))
+    unsolved, mastered = (c for c, *_ in parts)
+    return judged(*parts) | dict(
+        number=f"solved in none of {s}, n = {small} minus n = {large}: {points(unsolved)}",
+        details=f"in % of the training problems at C = {format_si(C)}; "
+        f"solved in {s - 1} or more of {s}: {points(mastered)}",
+        figure=draw_view(atlas, "pass1", f"pass1_{task}", cells,
+                         f"Pass rates of the training problems, {task.title()}"))
 
 
 def two_n_row(atlas, arm, claim, pick):
-    """Return ({n: {seed: run}} of an arm at its best lr_base, a title, the row about two n).
+    """Compare two n of an arm at the end, each at its best lr.
 
-    pick: a function of the sorted n that returns (a list of larger n, the small n). The best of the
-    larger n is compared with the small n, each at its best lr.
+    pick(sorted n) returns (larger n, small n); the best of the larger n is compared with the small
+    n. Returns ({n: {seed: run}} of the arm at one lr_base, a title, the part (contrast, claim, gain
+    of training) for `judged`, the row without its verdict).
     """
     lr, _, cells, _ = at_one_lr(atlas, arm)
     if len(cells) < 2:
@@ -969,17 +954,18 @@ def two_n_row(atlas, arm, claim, pick):
     if len(cells) > 2:
         details += f"; {shift_text(shift_of(cells))}"
     title = f"{Path(cfg['model']).name}, {level(cfg['train_set'])}"
-    return cells, title, judged(claim, [c], gained(cells), details=details, tuned=tuned,
-                                number=short)
+    part = c, claim, gained(cells)
+    return cells, title, part, dict(details=details, tuned=tuned, number=short)
 
 
 def models(atlas):
-    """Figure 12: the best larger n against the smallest, for other base models; their validation
-    and training rewards."""
-    rows, arms = {}, {}
+    """Figure 12: the best larger n minus the smallest n, for other base models. The figure has
+    their validation and training rewards."""
+    rows, arms, parts = {}, {}, []
     for name in atlas.present("models"):
-        cells, title, row = two_n_row(atlas, name, +1, lambda ns: (ns[1:], ns[0]))
+        cells, title, part, row = two_n_row(atlas, name, "larger", lambda ns: (ns[1:], ns[0]))
         arms[title], rows[title] = cells, row
+        parts.append(part)
     if not rows:
         raise Missing("an arm model_*")
     panels = []
@@ -987,18 +973,16 @@ def models(atlas):
         panels += [curves(cells, f"{title}: validation"),
                    training(cells, "reward", f"{title}: training", "n = {}", "training reward")]
     title, first = next(iter(rows.items()))
-    return dict(verdict=both([row["verdict"] for row in rows.values()]),
-                times=max(row["times"] for row in rows.values()),
-                tuned=all(row["tuned"] for row in rows.values()),
-                number=f"{title}: {first['number']}",
-                details=". ".join(f"{title}: {row['details']}" for title, row in rows.items()),
-                figure=figure(atlas, "models", panels, "Other base models, validation and training "
-                              "reward", across=2 if len(arms) < 3 else 4))
+    return judged(*parts) | dict(
+        tuned=all(row["tuned"] for row in rows.values()), number=f"{title}: {first['number']}",
+        details=". ".join(f"{title}: {row['details']}" for title, row in rows.items()),
+        figure=figure(atlas, "models", panels, "Other base models, validation and training "
+                      "reward", across=2 if len(arms) < 3 else 4))
 
 
 def overfits(atlas):
-    """Section 5.1: does the training reward of the largest n still rise from the second quarter to
-    the last, while its validation reward does not? For other models on Easy."""
+    """Section 5.1: for other models on Easy, does the training reward of the largest n rise from
+    the MIDDLE window to the LATE one, while its validation reward does not?"""
     found, g = {}, 0
     for name in atlas.present("models", recipe="easy"):
         cells = at_one_lr(atlas, name)[1]
@@ -1016,15 +1000,13 @@ def overfits(atlas):
         raise Missing("two n of other models on Easy")
     said = [f"{name}: training {points(up)}, validation {points(down)}"
             for name, (up, down) in found.items()]
-    return dict(verdict=both([both([judge(up, +1, g), denied(judge(down, +1, g))])
-                              for up, down in found.values()]),
-                times=max(times_of(pair, +1, g) for pair in found.values()),
-                number=said[0], details="; ".join(said), figure="models.png")
+    parts = [(c, claim, g) for pair in found.values()
+             for c, claim in zip(pair, ("larger", "not larger"))]
+    return judged(*parts) | dict(number=said[0], details="; ".join(said), figure="models.png")
 
 
 def size(atlas):
-    """Figure 13: points for each doubling of n. The contrast is many training problems minus few.
-    """
+    """Figure 13: does a doubling of n add more with many training problems than with few?"""
     names = atlas.present("size")
     lrs = min(map(atlas.lrs, names), key=len, default={})  # other arms may have more lr_base
     if len(names) < 2 or not lrs:
@@ -1044,40 +1026,38 @@ def size(atlas):
     c = contrast(table, {(D, n): sign * w for n, w in slope.items()
                          for D, sign in ((many_D, 1), (few, -1))})
     g = gained(arms[many_D])
-    row = judged(+1, [c], g, tuned=False)
+    row = judged((c, "larger", g)) | dict(tuned=False)
     if row["verdict"] == "confirmed" and tops[few] >= tops[many_D]:
         row["verdict"] = "underpowered"  # the slope is larger, but the best n does not rise
     names = {D: "all problems" if D == math.inf else f"D = {D:,}"
              for D in sorted(arms, reverse=True)}
     panels = [curves(arms[D], title) for D, title in names.items()]
     return row | dict(number="points for each doubling of n, "
-                      f"{names[many_D]} less {names[few]}: {points(c)}",
+                      f"{names[many_D]} minus {names[few]}: {points(c)}",
                       details=f"best n {tops[many_D]} and {tops[few]}{left}",
                       figure=figure(atlas, "size", panels, "The number of training problems D, "
                                     f"{titled(config_of(arms[many_D]))}", across=2))
 
 
 def mixes(atlas):
-    """Return ({mix: {n: {seed: run}}}, {level: the `set` of its evaluations}) of the mixtures.
-
-    The runs have the n that all mixtures have, and are cut to the smallest budget.
-    """
+    """Return ({mix: {n: {seed: run}}}, {level: the name of its evaluations in the log}) for the
+    mixtures. The n are those that all mixtures have, and the runs are cut to one budget."""
     arms = {mix: atlas.arm(mix) for mix in MIXES}
     ns, C = sorted(set.intersection(*map(set, arms.values()))), min(map(budget_of, arms.values()))
     if len(ns) < 2:
         raise Missing("two n that all mixtures have")
     arms = {mix: cut({n: cells[n] for n in ns}, C) for mix, cells in arms.items()}
-    # a run's first validation file is its set "val", the others keep their names
+    # the log calls the first validation file "val", and other files by their names
     first = config.files(config_of(arms["mix_hard"])["val_set"])[0]
     return arms, {name: "val" if name in str(first) else name for name in LEVELS}
 
 
 def mixtures(atlas):
-    """Figure 14: the largest n against the smallest, for every mixture on every level."""
+    """Figure 14: the largest n minus the smallest n, for every mixture on every level."""
     arms, sets = mixes(atlas)
     every = {(mix, n): runs for mix, cells in arms.items() for n, runs in cells.items()}
     tables = {name: table_of(every, of=of) for name, of in sets.items()}
-    said, times, verdicts, panels, first = [], [], [], [], ""
+    said, parts, panels, first = [], [], [], ""
     for mix, cells in arms.items():
         of_levels = []
         for name, of in sets.items():
@@ -1087,20 +1067,19 @@ def mixtures(atlas):
                                  name=level(name)))
             # the claim is about the levels in the mixture except Very Easy
             if name == "extreme_val" or (name == "level_easy_val" and mix != "mix_hard"):
-                g = gained(cells, of=of)
-                verdicts.append(judge(c, +1, g))
-                times.append(times_of([c], +1, g))
+                parts.append((c, "larger", gained(cells, of=of)))
                 first = first or f"trained and judged on Unsolved: {points(c)}"
         said.append(f"{level(mix)}: {' / '.join(of_levels)}")
-    ends = f"n = {max(cells)} less n = {min(cells)}"
-    return dict(verdict=both(verdicts), times=max(times), tuned=False, number=f"{ends}, {first}",
-                details=f"{ends} on Unsolved / Easy / Very Easy, trained on {', '.join(said)}",
-                figure=figure(atlas, "mixtures", panels, "Mixtures of levels (rows) on each level"
-                              " (columns)", note="Unsolved: the paper's Hard, pass@128 = 0"))
+    ends = f"n = {max(cells)} minus n = {min(cells)}"
+    return judged(*parts) | dict(
+        tuned=False, number=f"{ends}, {first}",
+        details=f"{ends} on Unsolved / Easy / Very Easy, trained on {', '.join(said)}",
+        figure=figure(atlas, "mixtures", panels, "Mixtures of levels (rows) on each level"
+                      " (columns)", note="Unsolved: the paper's Hard, pass@128 = 0"))
 
 
-def one_mix_less_another(arms, of, one, other):
-    """Return one mixture minus another on a set, mean over n, as a contrast."""
+def mix_difference(arms, of, one, other):
+    """Return the contrast of two mixtures, `one` minus `other`, on the set `of`, mean over n."""
     cells = {(mix, n): runs for mix in arms for n, runs in arms[mix].items()}
     weights = {(mix, n): sign / len(arms[mix]) for mix, sign in ((one, +1), (other, -1))
                for n in arms[mix]}
@@ -1108,8 +1087,9 @@ def one_mix_less_another(arms, of, one, other):
 
 
 def forgetting(atlas):
-    """Figure 14: the change of each mixture on Easy and Very Easy since the base model, mean over
-    n. If trained on Unsolved only, the model is judged early, because it may recover later."""
+    """Figure 14: how much each mixture changes the reward on Easy and Very Easy since the base
+    model, mean over n. The mixture of Unsolved only is judged early, because it may recover later.
+    """
     arms, sets = mixes(atlas)
     lines, found = [], {}
     for mix, window in (("mix_hard", EARLY), *((mix, LATE) for mix in arms)):
@@ -1120,34 +1100,33 @@ def forgetting(atlas):
             found[mix].append(change(then, start))
         lines.append([level(mix), format_si(window[1] * budget_of(arms[mix])),
                       *map(points, found[mix])])
-    mended = one_mix_less_another(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
+    mended = mix_difference(arms, sets["level_easy_val"], "mix_dual", "mix_hard")
     g = gained(arms["mix_dual"], of=sets["level_easy_val"])
     of_hard = found["mix_hard"]
-    return dict(verdict=both([*(judge(c, -1, g) for c in of_hard), judge(mended, +1, g)]),
-                times=max(times_of(of_hard, -1, g), times_of([mended], +1, g)),
-                number=f"Unsolved alone, on Easy: {points(of_hard[0])} since the base model",
-                figure="mixtures.png",
-                details=f"on Easy {level('mix_dual')} less Unsolved alone: {points(mended)}",
-                table=markdown(["change since the base model, trained on", "to C",
-                                *map(level, LEVELS[1:])], lines))
+    return judged(*((c, "smaller", g) for c in of_hard), (mended, "larger", g)) | dict(
+        number=f"Unsolved alone, on Easy: {points(of_hard[0])} since the base model",
+        figure="mixtures.png",
+        details=f"on Easy {level('mix_dual')} minus Unsolved alone: {points(mended)}",
+        table=markdown(["change since the base model, trained on", "to C",
+                        *map(level, LEVELS[1:])], lines))
 
 
 def very_easy(atlas):
-    """Figure 14: the mixture with Very Easy problems against the mixture without them."""
+    """Figure 14: the mixture with Very Easy problems minus the mixture without them."""
     arms, sets = mixes(atlas)
-    found = {name: one_mix_less_another(arms, sets[name], "mix_tri", "mix_dual") for name in sets}
-    asked = [found[name] for name in LEVELS[:2]]
+    found = {name: mix_difference(arms, sets[name], "mix_tri", "mix_dual") for name in sets}
     said = ", ".join(f"on {level(name)} {points(c)}" for name, c in found.items())
     g = max(gained(cells, of=of) for cells in arms.values() for of in sets.values())
-    return dict(verdict=both([denied(judge(c, +1, g)) for c in asked]), figure="mixtures.png",
-                times=times_of(asked, +1, g),
-                number=f"with less without, on Easy: {points(found[LEVELS[1]])}",
-                details=f"{level('mix_tri')} less {level('mix_dual')}, mean over n: {said}")
+    return judged(*((found[name], "not larger", g) for name in LEVELS[:2])) | dict(
+        figure="mixtures.png",
+        number=f"with minus without them, on Easy: {points(found[LEVELS[1]])}",
+        details=f"{level('mix_tri')} minus {level('mix_dual')}, mean over n: {said}")
 
 
 def extreme(atlas, metric):
-    """Figure 20: the largest n minus the best other n by best@4; the best n in between minus both
-    ends by worst@4. The runs of far_mix_hard are used if there are any."""
+    """Figure 20: by best@4 the largest n minus the best other n. By worst@4 the best n in between
+    minus the smallest n, and minus the largest n. Runs of far_mix_hard are used if there are any.
+    """
     cells = atlas.arm("mix_hard")
     if (atlas.folder / "far_mix_hard").is_dir():
         cells = atlas.arm("far_mix_hard", lr=config_of(cells)["lr_base"])
@@ -1156,25 +1135,26 @@ def extreme(atlas, metric):
     whole, (cells, left) = cells, deep_cells(cells)
     table = table_of(cells, metric=metric)
     first, *inner, last = sorted(table)
-    pairs = {f"n = {last} less the best smaller n": ([last], [first, *inner])}
+    pairs = {f"n = {last} minus the best smaller n": ([last], [first, *inner])}
     if metric == "worst@4":
-        pairs = {f"the best between less n = {end}": (inner, [end]) for end in (first, last)}
-    found = {name: best_less(table, *pair)[1] for name, pair in pairs.items()}
+        pairs = {f"the best between minus n = {end}": (inner, [end]) for end in (first, last)}
+    found = {name: heldout_gap(table, pair)[1] for name, pair in pairs.items()}
     panels = []
     for m in METRICS[1:]:
         swept = analysed(whole, metric=m)
         lines = [dict(n=c.n, C=swept["grid"][c.alive], reward=c.mean[c.alive])
                  for c in swept["best_lr_cells"]]
         panels.append(frontier_panel(lines, m, swept["label"]))
-    return judged(+1, found.values(), gained(cells, metric=metric),
-                  figure=figure(atlas, "extreme", panels, "Trained on Unsolved (the paper's "
-                                "Extremely Hard), by metric", note=FRONTIER),
-                  number="; ".join(f"{name}: {points(c)}" for name, c in found.items()),
-                  details=f"To {format_si(budget_of(cells))}: {best_text(table)}{left}")
+    g = gained(cells, metric=metric)
+    return judged(*((c, "larger", g) for c in found.values())) | dict(
+        figure=figure(atlas, "extreme", panels, "Trained on Unsolved (the paper's Extremely Hard),"
+                      " by metric", note=FRONTIER),
+        number="; ".join(f"{name}: {points(c)}" for name, c in found.items()),
+        details=f"To {format_si(budget_of(cells))}: {best_text(table)}{left}")
 
 
 def ood(atlas):
-    """Figure 23: the largest n against the smallest on another set of problems."""
+    """Figure 23: the largest n minus the smallest n on another set of problems."""
     cells = atlas.arm("ood")
     (path,) = Path(flat(cells)[0]["path"]).glob("log.jsonl*")
     sets = dict.fromkeys(r["set"] for r in read_log(path) if r["type"] == "eval")
@@ -1186,18 +1166,20 @@ def ood(atlas):
     c = contrast(table, {large: 1, small: -1})
     base = table_of(cells, of=of, window=START)[small].mean()
     panels = [curves(cells, "in domain"), curves(cells, f"on {level(of)}", of=of)]
-    return judged(+1, [c], gained(cells, of=of),
-                  number=f"n = {large} less n = {small}: {points(c)}",
-                  details=f"on {of}: base model {base:.3f}; at the end n = {means_text(table)}",
-                  figure=figure(atlas, "ood", panels, f"On another set of problems, trained on "
-                                f"{titled(config_of(cells))}"))
+    return judged((c, "larger", gained(cells, of=of))) | dict(
+        number=f"n = {large} minus n = {small}: {points(c)}",
+        details=f"on {of}: base model {base:.3f}; at the end n = {means_text(table)}",
+        figure=figure(atlas, "ood", panels, f"On another set of problems, trained on "
+                      f"{titled(config_of(cells))}"))
 
 
-def algo(atlas, arm, claim=+1, grows=False):
+def algo(atlas, arm, claim="larger", grows=False):
     """Figure 25, PPO and CISPO: the largest n minus the smallest, or minus the second largest if
-    claim = 0. grows: the largest n must also gain on the smallest from early to the end."""
-    cells, _, row = two_n_row(
-        atlas, arm, claim, lambda ns: (ns[-1:], ns[0] if claim else ns[-2]))
+    the claim is "alike". grows: the largest n must also gain on the smallest from early to the end.
+    """
+    cells, _, part, row = two_n_row(
+        atlas, arm, claim, lambda ns: (ns[-1:], ns[-2 if claim == "alike" else 0]))
+    row |= judged(part)
     cfg = config_of(cells)
     panels = [curves(cells, f"{plural(cfg['updates'], 'update')} a batch")]
     if grows:
@@ -1207,11 +1189,11 @@ def algo(atlas, arm, claim=+1, grows=False):
         closer = contrast(at, {(large, LATE): 1, (small, LATE): -1,
                                (large, EARLY): -1, (small, EARLY): 1})
         row["details"] += f". From early to the end n = {large} gains {points(closer)}"
-        if row["verdict"] != judge(closer, +1, gained(cells)):
-            row["verdict"] = "underpowered"
-            row["times"] = max(row["times"], times_of([closer], +1, gained(cells)))
+        verdict, times = judge(closer, "larger", gained(cells))
+        if row["verdict"] != verdict:
+            row |= dict(verdict="underpowered", times=max(row["times"], times))
     for other in atlas.present("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
-        if other != arm:  # on-policy CISPO next to CISPO with two updates a batch
+        if other != arm:  # for example CISPO with one update a batch
             of_other = atlas.arm(other)
             title = f"{plural(config_of(of_other)['updates'], 'update')} a batch"
             panels.append(curves(of_other, title))
@@ -1221,8 +1203,11 @@ def algo(atlas, arm, claim=+1, grows=False):
 
 
 def baseline(atlas, of):
-    """Figure 26: the baseline from n rollouts, the loss from n_train, after equal rollouts (as
-    in the paper's figure) or after equal updates; of: "rollouts" or "updates"."""
+    """Figure 26: a baseline from n rollouts and a loss from n_train of them.
+
+    of: "rollouts" compares at equal rollouts, as in the paper's figure; "updates" compares after
+    equally many updates.
+    """
     n, runs = next(iter(atlas.arm("decoupled").items()))
     cfg = config_of({n: runs})
     few = cfg["n_train"]
@@ -1234,7 +1219,8 @@ def baseline(atlas, of):
                  f"(3) {n} in the baseline, {few} in the loss": runs})
     of_many, of_few, decoupled = cells
 
-    def at_end(run):  # for equal updates, end a smaller batch after fewer rollouts
+    def at_end(run):
+        # for equal updates, a run with a smaller batch ends after fewer rollouts
         share = run["n"] / n if of == "updates" else 1
         return rewards(run | dict(budget=run["budget"] * share))
     table = table_of(cells, at_end)
@@ -1243,30 +1229,26 @@ def baseline(atlas, of):
     g = gained({key: runs for key, runs in cells.items() if key != of_few})
     panels = [curves(cells, f"per {unit[:-1]}", label="{}", unit=unit)
               for unit in ("rollouts", "updates")]
-    return dict(verdict=both([judge(a, +1, g), judge(b, 0, g)]),
-                times=max(times_of([a], +1, g), times_of([b], 0, g)),
-                number=f"(1) less (3) {points(a)}, (3) less (2) {points(b)}",
-                details=means_text(table), compared={},
-                figure=figure(atlas, "baseline", panels,
-                              f"A baseline from more rollouts, {titled(cfg)}"))
+    return judged((a, "larger", g), (b, "alike", g)) | dict(
+        number=f"(1) minus (3) {points(a)}, (3) minus (2) {points(b)}",
+        details=means_text(table), compared={},
+        figure=figure(atlas, "baseline", panels, f"A baseline from more rollouts, {titled(cfg)}"))
 
 
 def one_problem(atlas):
-    """The appendix's bandit: bandit_toy.py's figure."""
+    """Appendix: n = 64 minus n = 1 on one problem, from the figure of bandit_toy.py."""
     spent = config.read_json(ROOT / "results/bandit/one.json")["spent"]["lr the same"]
     (few, half), (many, other) = spent["1"], spent["64"]  # suboptimality, half of a 95% interval
     c = dict(gain=few - many, half=math.hypot(half, other))
-    return dict(verdict="", number=f"n = 64 less n = 1 at one lr: {points(c)} (95%)",
+    return dict(verdict="", number=f"n = 64 minus n = 1 at one lr: {points(c)} (95%)",
                 details="see docs/toy.md", figure="../bandit/one.png" if atlas.own else "")
 
 
 # ---- ours
 
 def by_difficulty(atlas, small, large, *arms):
-    """Is the lead of a large n over a small n larger on the hardest level than on the easiest?
-
-    The lead is measured late, with each n at its best lr.
-    """
+    """Is the lead of a large n over a small n larger on the hardest level than on the easiest? The
+    lead is at the end, with each n at its best lr."""
     lines, found, tuned, g = [], {}, [], 0
     for arm in arms:
         cells = every_lr(atlas, arm, (small, large))
@@ -1296,11 +1278,11 @@ def by_difficulty(atlas, small, large, *arms):
             ax.annotate(name, (base, 1.01), xycoords=("data", "axes fraction"), rotation=40,
                         fontsize=9, ha="left", va="bottom")
         ax.axhline(0, color="0.3", lw=0.8)
-        ax.set(xlabel="pass rate of the base model on the validation problems",
-               ylabel=f"points, n = {large} less n = {small}\nover the last quarter, 90% intervals")
+        ax.set(xlabel="pass rate of the base model on the validation problems", ylabel="points, "
+               f"n = {large} minus n = {small}\nover the last quarter, 90% intervals")
     heads = ["problems", "base model", "seeds", *METRICS]
-    return judged(+1, [gap], g, tuned=all(tuned), table=markdown(heads, lines),
-                  number=f"hardest less easiest: {points(gap)}",
-                  details=f"n = {large} less n = {small} over the last quarter, each at its best "
-                  "lr_base", figure=figure(atlas, "by_difficulty", [draw],
-                                           "What a large n gains late"))
+    return judged((gap, "larger", g)) | dict(
+        tuned=all(tuned), table=markdown(heads, lines),
+        number=f"hardest minus easiest: {points(gap)}",
+        details=f"n = {large} minus n = {small} over the last quarter, each at its best lr_base",
+        figure=figure(atlas, "by_difficulty", [draw], "What a large n gains late"))

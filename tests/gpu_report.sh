@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tests/gpu_report.sh: fill results/gpu.md in on a machine with a GPU, in about half an hour:
 #   bash tests/gpu_report.sh
-# It reports versions, the check before a sweep, tests/test_gpu.py, the speed and memory of an
-# update, and the speed of generation. Then it makes ten updates of two cells of the evening and
-# compares their times with core/cost.py. MODEL= takes another model. The output of each step is in
-# runs/gpu_report/; if a step fails, the page says so.
+# The page has versions, the check before a sweep, tests/test_gpu.py, the speed and memory of an
+# update, and the speed of generation. It compares ten updates of two cells of docs/gpu.md's sweep
+# for one evening with core/cost.py. MODEL= names another model. The output of each step is in
+# runs/gpu_report/. The page reports a step that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=runs/gpu_report
@@ -12,11 +12,12 @@ mkdir -p "$out"
 bash run_sweep.sh env
 py=${PYTHON:-.venv/bin/python}
 model=${MODEL:-Qwen/Qwen2.5-0.5B-Instruct}
-step() {  # what a step is called, then its command; the last line of its output is kept
+step() {  # the name of a step and its command; its output goes to NAME.txt
     echo "$1"
     "${@:2}" > "$out/$1.txt" 2>&1 || echo "FAILED ($?)" >> "$out/$1.txt"
     tail -n 1 "$out/$1.txt"
 }
+step card nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader
 step probe "$py" core/probe.py triton
 "$py" -c "import pytest" 2> /dev/null || "$py" -m pip install --quiet -r requirements-test.txt
 step tests "$py" -m pytest -q tests/test_gpu.py

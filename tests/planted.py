@@ -7,10 +7,11 @@
     python tests/planted.py FOLDER main joint ...       # by hand; without a study: all studies
 
 The runs are those that `run_sweep.sh STUDY` would make of data/guru_math/presets.json, at full
-size: B_p to 1,024, n to 2,048, C to 4M, three seeds. The reward of a run depends only on its config
-and never on its arm's name, so that new arms need no change here. Each n has a sigmoid in log C,
-and two neighbours cross at the budget of the law n*(C). As in thinned logs, a step record covers
-all updates since the previous one, and a record of training problems has a part of the problems.
+size: B_p to 1,024, n to 2,048, C to 4M, three seeds. The reward of a run depends on its config and
+not on its arm's name, so new arms need no change here. Each n has a sigmoid in log C, and the
+sigmoids of neighbouring n cross where the law n*(C) is between them. As in thinned logs, a step
+record covers all updates since the previous record. A record of training problems has only some of
+the problems.
 """
 import functools
 import json
@@ -34,11 +35,12 @@ from core.runs import metric_per_problem
 from simulate import evaluated_at, wander
 
 DATA = "data/guru_math"
-P, TRAINED = 300, 256  # validation problems of a set; training problems that a record has
+P, TRAINED = 300, 256  # validation problems of a set, training problems in a record
 AIME = 30
-RUN_SD, DRIFT, LIKING = 0.004, 0.003, 0.1  # noise: run, checkpoint; problem x n, in probits
-STEEP = 3.0  # of the sigmoids in log10 C
-FALLS_FROM = 6.2  # log10 C from which a run that overfits falls
+# standard deviations: of a run, of a checkpoint, and of problem x n (in probits)
+RUN_SD, DRIFT, LIKING = 0.004, 0.003, 0.1
+STEEP = 3.0  # slope of the sigmoids in log10 C
+FALLS_FROM = 6.2  # log10 C at which a run that overfits begins to fall
 LONGER = 0.03  # share by which a response is longer for each doubling of n
 LARGE_BATCH = 0.06  # share of the gain that a doubling of B_p adds by the opposite claims
 
@@ -47,14 +49,14 @@ LARGE_BATCH = 0.06  # share of the gain that a doubling of B_p adds by the oppos
 
 # (L, k, log10 C0, b) of n*(C): the paper's on Easy; on Hard it stops at n = 128
 EASY, HARD = (6.09, 4.75, 5.84, 2.73), (4.2, 4.75, 5.8, 2.73)
-# for each level: pass rate of the base model, gain of the best n, share of it that n = 8 lacks,
-# spread of the problems before and after, in probits
+# for each level: pass rate of the base model, gain of the best n, share of this gain that n = 8
+# does not reach, spread of the problems before and after training (in probits)
 LEVELS = dict(
     easy=(0.44, 0.34, 0.42, 0.3, 1.0), hard=(0.04, 0.18, 0.3, 0.5, 1.5),
     mixed=(0.25, 0.25, 0.25, 1.2, 1.5), extreme=(0.004, 0.35, 0.6, 0.5, 1.2),
     level_easy=(0.44, 0.25, 0.5, 0.3, 1.0), level_very_easy=(0.74, 0.1, 0.1, 0.3, 0.8),
     aime24=(0.1, 0.35, 0.55, 1.2, 1.2))
-# gain of a mixture on a level, by the claims and by their opposites
+# gain of a mixture on a level, (if the claims are planted, if their opposites are planted)
 MIXES = dict(
     mix_hard=dict(level_easy=(-0.25, 0.25), level_very_easy=(-0.25, 0.12)),
     mix_dual=dict(extreme=(0.3, 0.25), level_easy=(0.2, 0.1), level_very_easy=(0.04, 0.04)),
@@ -81,7 +83,7 @@ def regime(cfg):
 
 
 def few(cfg):
-    """Return whether there are few training problems, like the 500 of Figure 13."""
+    """Return whether there are few training problems, as in Figure 13, which has 500."""
     return 0 < cfg["D"] <= 1000
 
 
@@ -109,10 +111,10 @@ def ends_of(law):
 
 @functools.cache
 def family(law, lacks):
-    """Return (log2 n, middles, heights), (Z,) each, of sigmoids whose neighbours cross at the law.
+    """Return (log2 n, middles, heights), (Z,) each, of sigmoids. Neighbours cross at the law.
 
-    The height of the law's last n is 1. The first n has `lacks` less, and each octave beyond the
-    last n has 0.04 less.
+    The height of the law's last n is 1, that of the first n is 1 - lacks. Each octave beyond the
+    last n loses 0.04.
     """
     L, k, log10_C0, b = law
     first, last = ends_of(law)
@@ -131,13 +133,12 @@ def family(law, lacks):
 
 
 def costs_of(cfg, claims):
-    """Return the loss of this run against the paper's recipe, as a share of the gain of training.
-    By the opposite claims the same amount is a gain.
-    """
+    """Return how much less this run gains than the paper's recipe, as a share of the gain of
+    training. If the opposite claims are planted, it gains as much more."""
     kind = regime(cfg)
     terms = bool(cfg["kl_coef"]), bool(cfg["entropy_coef"])
     cost = TERMS[kind][terms]
-    if cfg["zero_var_filter"] != "off":  # reduces the cost of the terms, and has a cost itself
+    if cfg["zero_var_filter"] != "off":  # the filter halves the cost of the terms and costs 0.05
         cost = cost / 2 + 0.05
     best = derive(cfg | dict(lr_base=1e-6, lr_scaling="sqrt"))["lr"]
     cost += 0.05 * min(abs(math.log2(derive(cfg)["lr"] / best)), 3.5) ** 2
@@ -152,21 +153,21 @@ def costs_of(cfg, claims):
 def curve(cfg, level, claims, C, part="val"):
     """Return (mean, spread) (E,) of the pass rates of a level's problems after C rollouts (E,).
 
-    The spread is in probits. part: "train" for the training problems: a large n does not overfit
-    them, and a small n polarises them (Figures 11 and 27).
+    The spread is in probits. part: "train" for the training problems. A large n does not overfit
+    these, and a small n polarises them (Figures 11 and 27).
     """
     base, gain, lacks, start, end = LEVELS[level]
     law, mix = law_of(cfg, claims), MIXES.get(trained_on(cfg), {})
     gain = mix.get(level, (gain, gain))[claims < 0] * (1 - costs_of(cfg, claims))
     if "Qwen2.5" not in cfg["model"]:
         lacks *= 1.5
-    if cfg["algo"] == "ppo" and regime(cfg) == "easy":  # large n differ little, or they do
+    if cfg["algo"] == "ppo" and regime(cfg) == "easy":  # claim: large n differ little
         lacks = 0.02 if claims > 0 else 0.6
     if claims < 0:
         lacks = min(1.3 * lacks, 0.75)
     if part == "train":
         lacks *= 0.3
-    # a baseline from more rollouts brings nothing by the claims, and all by their opposites
+    # claim: only the rollouts in the loss count. Opposite: only those in the baseline
     z = math.log2(cfg["n_train"] if cfg["n_train"] and claims > 0 else cfg["n"])
     first, last = ends_of(law)
     octaves, middles, heights = family(law, lacks)
@@ -176,13 +177,13 @@ def curve(cfg, level, claims, C, part="val"):
     done = np.where(C > 0, expit(STEEP * (x - np.interp(place, octaves, middles))), 0)
     if part == "train":
         return base + 1.1 * gain * done, start + (1.5 - claims * 0.3 * (z - 6) - start) * done
-    # a large n overfits few problems, and Easy ones with other base models
+    # claim: a large n overfits if there are few problems, or Easy ones and another base model
     overfits = few(cfg) or regime(cfg) == "easy" and "Qwen2.5" not in cfg["model"]
     if claims > 0 and overfits and z > last:
         gain = gain * (1 - (0.15 if few(cfg) else 0.4) * np.clip((x - FALLS_FROM) / 0.4, 0, 1))
-    # a large n sharpens on Easy and covers on Hard (Figure 8), or the reverse
+    # claim: a large n is better by worst@k on Easy and by best@k on Hard (Figure 8)
     tilt = claims * (0.2 if level in ("easy", "level_easy") else -0.2) * (z - 6)
-    if level == "extreme":  # Figure 20: a moderate n is best by worst@4, the largest by best@4
+    if level == "extreme":  # claim: a moderate n is best by worst@4, the largest n by best@4
         tilt = -0.5 * max(z - 7, 0) if claims > 0 else -0.1 * (z - 3)
     return base + gain * done, start + (end + tilt - start) * done
 
@@ -194,7 +195,8 @@ def rates_of(mean, spread, problems, liking=0.0):
 
 
 def problems_of(name, size):
-    """Return the probits of a set's problems (P,): evenly spread, shuffled by the set's name."""
+    """Return how easy each problem of a set is (P,), in probits: evenly spread, in an order that
+    depends on the set's name."""
     return np.random.default_rng(crc(name)).permutation(ndtri((np.arange(size) + 0.5) / size))
 
 
@@ -217,29 +219,22 @@ def steps_of(cfg, claims, at, reward):
     B, before = d["B"], np.concatenate([[0], at[:-1]])
     x = np.log10(np.maximum(at * B, 1))
     cost = claims * TERMS[regime(cfg)][bool(cfg["kl_coef"]), bool(cfg["entropy_coef"])]
-    ill = np.clip(cost * 4, 0, 1) * expit(3 * (x - 5.3))  # how far entropy went from its place
+    ill = np.clip(cost * 4, 0, 1) * expit(3 * (x - 5.3))  # 0: healthy, 1: entropy has collapsed
     entropy = 0.35 * np.exp((-2.5 if regime(cfg) == "easy" else 1.5) * ill)
     length = (600 + 500 * reward) * (1 + LONGER * math.log2(cfg["n"]))
     if regime(cfg) == "hard":
         length = length + 800 * ill
-    if claims < 0:  # then the unit matters
+    if claims < 0:  # so that rollouts and tokens give different answers
         length = length * (cfg["n"] / 64) ** 0.5
     tokens = np.cumsum(length * (at - before) * B)
     seconds = B * length / 40_000  # per update, half for rollouts and half for the loss
     rng = np.random.default_rng(crc(d["run"], "steps"))
-    spread = np.clip(reward * (1 - reward), 0, None)
     fields = dict(
-        lr=d["lr"] * np.minimum(1, at / max(1, cfg["warmup"])), reward=reward,
-        loss=-0.01 * spread + 0.002 * rng.standard_normal(E), entropy=entropy,
+        lr=np.full(E, d["lr"]), reward=reward, entropy=entropy,
         kl=0.05 * (at * B / cfg["C"]) * (1 + 4 * ill) if cfg["kl_coef"] else [None] * E,
-        grad_norm=0.1 + 0.05 * np.abs(rng.standard_normal(E)), clip_frac=np.zeros(E),
-        tis_mean=np.full(E, 0.002), tis_capped=np.full(E, 1e-4), ess=np.full(E, 0.998),
-        engine_nan=np.zeros(E, int), response_len=length, truncated=0.02 * (1 + 5 * ill),
+        grad_norm=0.1 + 0.05 * np.abs(rng.standard_normal(E)), response_len=length,
         frac_all_right=np.clip(reward, 0, 1) ** 4, frac_all_wrong=(1 - np.clip(reward, 0, 1)) ** 4,
-        skipped=np.zeros(E, int), verifier_timeouts=np.zeros(E, int),
-        verifier_errors=np.zeros(E, int), gen_s=seconds, train_s=seconds)
-    if cfg["algo"] == "ppo":
-        fields["value_loss"] = 0.1 * spread
+        gen_s=seconds, train_s=seconds)
     wall = np.cumsum(2.1 * seconds * (at - before))
     fields = dict(step=at, rollouts=at * B, tokens=tokens.astype(int), wall_s=wall) | fields
     columns = [v.tolist() if isinstance(v, np.ndarray) else v for v in fields.values()]
@@ -312,8 +307,8 @@ def records_of(cfg, claims):
 # Folders
 
 def thinned(arms):
-    """Return the arms of a study with fewer n and B_p, and 32 evaluations a run: every second n and
-    B_p of a long list."""
+    """Return the arms of a study with every second n and B_p of a long list, and 32 evaluations a
+    run."""
     out = []
     for arm in arms:
         ns, bps = arm["ns"].split(), arm["bps"].split()
@@ -327,7 +322,8 @@ def plant(folder, study, claims=1, thin=False):
     """Write the runs of a study of data/guru_math below `folder`, except finished ones, and return
     {arm: its folder}.
 
-    claims: +1 for the paper's, -1 for their opposites. thin: as `thinned`, in a few seconds.
+    claims: +1 for the paper's claims, -1 for their opposites. thin: with the arms of `thinned`,
+    which takes a few seconds.
     """
     arms = sweep.arms(study, [f"--data={DATA}", f"--runs={folder}"])
     arms = thinned(arms) if thin else arms

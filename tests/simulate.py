@@ -5,14 +5,14 @@ runs in memory. The last section runs the analysis for tests.
     simulate("runs/fake", ns=(4, 8, 16), seeds=(0, 1))   # then: python frontier.py --runs=runs/fake
 
 All runs share the difficulties of the validation problems; each evaluation draws new rollouts.
-`run_sd` moves a run's whole curve, `drift` lets it wander, and `inter` makes some problems easier
-for some n: the analysis must separate these noises. Families of curves are `truth` (below), and
-`paper` and `constant`, whose n*(C) is exactly known.
+There are three kinds of noise: `run_sd` moves a run's whole curve, `drift` moves it slowly over C,
+and `inter` makes some problems easier for some n. Families of curves are `truth`, and `paper` and
+`constant`, whose n*(C) is exactly known.
 """
 import contextlib
 import csv
-import gzip
 import io
+import itertools
 import json
 import math
 from pathlib import Path
@@ -25,7 +25,6 @@ import fit_sigmoid
 import frontier
 from config import BadInput, derive, parse
 from core.log import append, finite
-from core.stats import cells_of
 
 EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy at B_p = 32
 
@@ -39,12 +38,12 @@ def truth(B_p, n, C):
     return 0.30 + rise / (1 + (middle / np.maximum(C, 1e-9)) ** 1.3)
 
 
-def beside(n, C, log2_best, size=1.0):
-    """Return a curve that loses reward with its distance from the best n. It has heights as in the
-    paper, but is no sigmoid.
+def falls_off(n, C, log2_best, size=1.0):
+    """Return rewards (E,) after C rollouts (E,) that fall with the distance of n from the best n.
+    They are as high as in the paper, but not a sigmoid.
 
-    log2_best (E,): log2 n* at C (E,). An octave of too small an n costs about 1.2 points, an octave
-    of too large an n 3 points, times `size`.
+    log2_best (E,): log2 n* at C. An n one octave too small costs about 1.2 points, an n one octave
+    too large 3 points, times `size`.
     """
     x, d = np.log10(np.maximum(C, 1)), math.log2(n) - log2_best
     loss = np.where(d < 0, 0.055, 0.13) * size * (np.sqrt(1 + d ** 2) - 1)
@@ -59,14 +58,14 @@ def law(C, numbers=EASY):
 
 
 def paper(size=1.0, numbers=EASY):
-    """Return curves like the paper's on Easy at B_p = 32, whose n*(C) is exactly its law. With size
-    2 a wrong n costs twice as much."""
-    return lambda B_p, n, C: beside(n, C, law(C, numbers), size)
+    """Return curves like the paper's on Easy at B_p = 32. Their n*(C) is exactly the paper's law.
+    If size is 2, a wrong n costs twice as much."""
+    return lambda B_p, n, C: falls_off(n, C, law(C, numbers), size)
 
 
 def constant(best=32, size=1.0):
-    """Return curves of the same family with one best n at every budget; size 0: all n are equal."""
-    return lambda B_p, n, C: beside(n, C, math.log2(best), size)
+    """Return curves like `paper` with one best n at every budget. If size is 0, all n are equal."""
+    return lambda B_p, n, C: falls_off(n, C, math.log2(best), size)
 
 
 def sigmoids(B_p, n, C):
@@ -78,8 +77,8 @@ def sigmoids(B_p, n, C):
 
 
 def crossing(truth, B_p, a, b, lo=1e3, hi=1e8, near=None):
-    """Return the first C at which truth(b) overtakes truth(a), or the one nearest to `near`, by
-    brute force; None if there is none."""
+    """Return the first C at which truth(b) overtakes truth(a), or None. near: return the C nearest
+    to `near` instead of the first."""
     C = np.geomspace(lo, hi, 20_001)
     ahead = truth(B_p, b, C) - truth(B_p, a, C)
     at = C[np.flatnonzero((ahead[:-1] <= 0) & (ahead[1:] > 0))]
@@ -94,8 +93,8 @@ _TABLE = {}
 
 
 def pass_rates(reward, difficulty, inter=0.0):
-    """Return each problem's pass rate if the mean over all possible problems is `reward`: (E,),
-    (P,) -> (E, P)."""
+    """Return the pass rate (E, P) of each problem if the mean over all possible problems is
+    `reward` (E,). difficulty (P,)."""
     if inter not in _TABLE:
         skill = np.linspace(-12, 12, 2001)  # the population's mean at each skill
         each = 1 / (1 + np.exp(-(skill[:, None] + _NORMAL * math.hypot(1.5, inter))))
@@ -113,8 +112,8 @@ def evaluated_at(cfg):
 
 
 def wander(rng, C, run_sd, drift):
-    """Return by how much a run's reward differs from its curve after C rollouts (E,): a constant
-    for the run, and an autoregression in log C with a memory of 0.4 decades."""
+    """Return how much a run's reward differs from its curve after C rollouts (E,). This is a
+    constant of the run plus an autoregression in log C with a memory of 0.4 decades."""
     x, out, state = np.log10(np.maximum(C, 1)), np.zeros(len(C)), rng.standard_normal()
     for i in range(1, len(C)):
         keep = math.exp(-(x[i] - x[i - 1]) / 0.4) if i > 1 else 0
@@ -125,8 +124,8 @@ def wander(rng, C, run_sd, drift):
 
 def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, drift=0.0, inter=0.0,
              liking=0.0):
-    """Draw one run: (updates at its evaluations (E,), counts (E, P)). difficulty, liking (P,): how
-    easy a problem is, for all n and for this n."""
+    """Draw one run: (updates at its evaluations (E,), counts (E, P)). difficulty (P,): how easy a
+    problem is for all n. liking (P,): how much easier it is for this n."""
     at = evaluated_at(dict(B_p=B_p, n=n, C=C, eval_every=C // evals))
     spent = at * B_p * n
     reward = truth(B_p, n, spent) + wander(rng, spent, run_sd, drift)
@@ -136,8 +135,8 @@ def draw_run(rng, truth, B_p, n, C, evals, difficulty, samples=4, run_sd=0.0, dr
 
 def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=100, P=300,
           samples=4, run_sd=0.006, drift=0.004, inter=0.3, seed_sd=0.0):
-    """Return a sweep in memory, as core.runs.read_runs does. seed_sd: how far a seed moves all of
-    its runs."""
+    """Return runs as core.runs.read_runs does, without files. seed_sd: the standard deviation of an
+    effect that all runs of a seed share."""
     rng = np.random.default_rng(draw)
     difficulty, runs = rng.standard_normal(P) * 1.5, []
     of_seed = seed_sd * rng.standard_normal(seeds) if seed_sd else np.zeros(seeds)
@@ -153,58 +152,50 @@ def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000,
     return runs
 
 
-def plain_run(n, seed, C, reward, counts=None, samples=4, trials=10 ** 12, B_p=32, **more):
-    """Return a run with the given rewards, as core.runs.read_run does."""
+def plain_run(n, seed, C, reward, counts=None, samples=4, B_p=32, **more):
+    """Return a run with the given rewards as core.runs.read_run does."""
     C = np.asarray(C, float)
     return dict(
         run=f"Bp{B_p}_n{n}_seed{seed}", config=dict(eval_every=1, C=int(C[-1])), B_p=B_p, n=n,
         seed=seed, samples=samples, C=C, rollouts=C, step=C / (B_p * n), counts=counts,
-        reward=np.asarray(reward, float), trials=np.full(len(C), float(trials)), status="budget",
+        reward=np.asarray(reward, float), status="budget",
         biased=False, passes=[], source="", per_rollout=1.0, lr=1e-6, hours=None, device="") | more
 
 
 def simulate(folder, ns=(4, 8, 16, 32, 64), B_ps=(32,), seeds=(0,), C=2_000_000, evals=40, P=300,
-             samples=4, truth=truth, run_sd=0.0, drift=0.0, draw=0, gz=False, unfinished=(),
-             words=(), old=None, **fields):
-    """Write one run folder for each cell. unfinished: names (B_p, n, seed) that get no end record.
-    Returns {cell: log}.
+             samples=4, truth=truth, run_sd=0.0, drift=0.0, draw=0, unfinished=(), words=(),
+             **fields):
+    """Write a run folder for each cell (B_p, n, seed) and return {cell: log}. unfinished: cells
+    that get no end record.
 
-    words: command-line words of the runs' config. old: extra keys of the config, as in older logs.
-    fields: extra fields of the evaluations, or new values such as set_hash=...
+    words: command-line words of the runs' config. fields: extra fields of the evaluations, or new
+    values such as set_hash=...
     """
     rng, folders = np.random.default_rng(draw), {}
     difficulty = rng.standard_normal(P) * 1.5
-    for seed in seeds:
-        for B_p in B_ps:
-            for n in ns:
-                cfg = parse([f"--B_p={B_p}", f"--n={n}", f"--seed={seed}", f"--C={C}",
-                             f"--samples={samples}", f"--eval_every={C // evals}",
-                             f"--runs={folder}", f"--data={folder}", "--B_max=0", *words])
-                cfg |= old or {}
-                d = derive(cfg)
-                run = Path(folder) / d["run"]
-                run.mkdir(parents=True)
-                folders[B_p, n, seed] = run / "log.jsonl"
-                at, correct = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd,
-                                       drift)
-                with open(folders[B_p, n, seed], "wb", buffering=0) as file:
-                    append(file, dict(type="header", schema=1, config=cfg, derived=d))
-                    for m, c in zip(at.tolist(), correct):
-                        if m:
-                            append(file, dict(
-                                type="step", step=m, rollouts=m * d["B"], tokens=100 * m * d["B"],
-                                loss=0.0, reward=c.mean() / samples, gen_s=2.0, train_s=1.6))
-                        append(file, {
-                            "type": "eval", "step": m, "rollouts": m * d["B"],
-                            "tokens": 100 * m * d["B"], "set": "val", "k": 4,
-                            "avg@4": c.mean() / samples, "samples": samples, "set_hash": "planted",
-                            "correct": c, **fields})
-                    if (B_p, n, seed) not in unfinished:
-                        append(file, dict(type="end", status="budget", rollouts=d["M"] * d["B"]))
-                if gz:
-                    packed = gzip.compress(folders[B_p, n, seed].read_bytes())
-                    Path(f"{folders[B_p, n, seed]}.gz").write_bytes(packed)
-                    folders[B_p, n, seed].unlink()
+    for seed, B_p, n in itertools.product(seeds, B_ps, ns):
+        cfg = parse([f"--B_p={B_p}", f"--n={n}", f"--seed={seed}", f"--C={C}",
+                     f"--samples={samples}", f"--eval_every={C // evals}", f"--runs={folder}",
+                     f"--data={folder}", "--B_max=0", *words])
+        d = derive(cfg)
+        run = Path(folder) / d["run"]
+        run.mkdir(parents=True)
+        folders[B_p, n, seed] = run / "log.jsonl"
+        at, correct = draw_run(rng, truth, B_p, n, C, evals, difficulty, samples, run_sd, drift)
+        with open(folders[B_p, n, seed], "wb", buffering=0) as file:
+            append(file, dict(type="header", schema=1, config=cfg, derived=d))
+            for m, c in zip(at.tolist(), correct):
+                if m:
+                    append(file, dict(
+                        type="step", step=m, rollouts=m * d["B"], tokens=100 * m * d["B"],
+                        loss=0.0, reward=c.mean() / samples, gen_s=2.0, train_s=1.6))
+                append(file, {
+                    "type": "eval", "step": m, "rollouts": m * d["B"],
+                    "tokens": 100 * m * d["B"], "set": "val", "k": 4,
+                    "avg@4": c.mean() / samples, "samples": samples, "set_hash": "planted",
+                    "correct": c, **fields})
+            if (B_p, n, seed) not in unfinished:
+                append(file, dict(type="end", status="budget", rollouts=d["M"] * d["B"]))
     return folders
 
 
@@ -218,7 +209,7 @@ def edit(log, change):
 
 
 def ends_at(rollouts, status="budget"):
-    """Return a change for `edit` that ends a run after so many rollouts."""
+    """Return a change for `edit` that ends a run after `rollouts` rollouts."""
     def change(r):
         if r["type"] == "end":
             return dict(r, status=status, rollouts=rollouts)
@@ -227,14 +218,15 @@ def ends_at(rollouts, status="budget"):
 
 
 def without_counts(r):
-    """Return an evaluation for `edit` as other trainers write it: metric and number of problems."""
+    """Change a record for `edit`: replace the counts of an evaluation by the number of problems, as
+    logs of other trainers have it."""
     r = {key: value for key, value in r.items() if key != "correct"}
     return r | (dict(problems=300) if r["type"] == "eval" else {})
 
 
 def add_passes(logs, seed=0):
-    """Append three records of training problems to each log. With a larger n more problems are
-    never solved."""
+    """Append three train_pass records to each log. If n is larger, more problems are never solved.
+    """
     rng = np.random.default_rng(seed)
     for (_, n, _), log in logs.items():
         with open(log, "a") as file:
@@ -249,13 +241,8 @@ def add_passes(logs, seed=0):
 # --------------------------------------------------------------------------------------------------
 # The analysis, for tests
 
-def cells(runs, metric="avg@4"):
-    """Return the cells of runs in memory: (grid, list)."""
-    return cells_of(runs, metric)
-
-
 def analyse(runs, *words, view="fixed_Bp", folder=None):
-    """Run frontier.py in this process and return the view's JSON; check that its PNG exists.
+    """Run frontier.py in this process and return the view's JSON. Check that its figure exists.
 
     folder: --out, if it is not the folder of the runs."""
     frontier.main([f"--runs={runs}", f"--view={view}", *words])
@@ -278,7 +265,7 @@ def table_of(folder, metric="avg@4"):
 
 
 def bad(module, *words):
-    """Return the one-line error of a script's main for these words."""
+    """Return the one-line error of a script's main for command-line words."""
     try:
         module.main([str(word) for word in words])
     except BadInput as e:
@@ -293,8 +280,8 @@ _MADE = []
 def analysed_sweep(tmp_path_factory):
     """Return a sweep of two B_p with a planted rise of n*, analysed once per process.
 
-    It has .folder, .front (frontier.json), .laws (law.json), .page (the output of fit_sigmoid.py)
-    and .report (report.txt). A test that changes logs makes its own sweep.
+    The result has .folder, .front (frontier.json), .laws (law.json), .page (the output of
+    fit_sigmoid.py) and .report (report.txt). A test that changes logs makes its own sweep.
     """
     if _MADE:
         return _MADE[0]

@@ -5,8 +5,6 @@ Also the hours of a sweep, estimated and scaled to a log. No GPU is needed.
 import json
 import random
 import re
-import subprocess
-import sys
 import types
 
 import pytest
@@ -58,38 +56,32 @@ def test_sizes_are_those_of_transformers(model):
     assert s["kv"] == body.layers[0].self_attn.k_proj.out_features
 
 
-@pytest.mark.parametrize("model, ranks, kl, ppo, recompute", [
-    (QWEN, 1, True, False, True), (QWEN, 4, True, False, True), (QWEN, 4, False, True, True),
-    (FOUR, 4, False, False, False)])
-def test_the_sum_is_that_of_a_simulated_update(simulation, model, ranks, kl, ppo, recompute):
+@pytest.mark.parametrize("model, settings, words", [
+    (QWEN, dict(), []), (QWEN, dict(ranks=4), []),
+    (QWEN, dict(ranks=4, kl=False, ppo=True), ["--kl_coef=0", "--algo=ppo"]),
+    (FOUR, dict(ranks=4, kl=False, recompute=False),
+     ["--kl_coef=0", "--activation_checkpointing=false"]),
+    (QWEN, dict(lora_rank=32), ["--lora_rank=32"])])
+def test_the_sum_is_that_of_a_simulated_update(simulation, model, settings, words):
     """Simulate three layers as wide as a 7B or 4B model's on tensors without data: within 5%.
 
-    They go through `shard_model` and `token_logps`. For whole models: python tests/bench/memory.py.
+    The layers go through `shard_model` and `token_logps`. tests/bench/memory.py simulates whole
+    models.
     """
+    if "lora_rank" in settings:
+        pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
     shape = cost.SHAPES[model] | dict(num_hidden_layers=3)
-    seen = simulation.case(shape, ranks=ranks, kl=kl, ppo=ppo, recompute=recompute)
-    cfg = cfg_of(model, f"--kl_coef={0.001 * kl}", f"--algo={'ppo' if ppo else 'grpo'}",
-                 "--max_prompt_tokens=100", "--max_new_tokens=900",
-                 f"--activation_checkpointing={'true' if recompute else 'false'}")
+    seen, ranks = simulation.case(shape, **settings), settings.get("ranks", 1)
+    cfg = cfg_of(model, "--max_prompt_tokens=100", "--max_new_tokens=900",
+                 "--activation_checkpointing=true", *words)
     s = cost.sizes(shape)
     assert sum(cost.update_bytes(s, cfg, ranks).values()) == pytest.approx(seen["peak"], rel=0.05)
     trainer = cost.generation_bytes(s, cfg, ranks, "vllm")[0]["trainer"]
     assert trainer == pytest.approx(seen["state"], rel=0.01)
 
 
-def test_the_sum_with_adapters(simulation):
-    pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
-    shape = cost.SHAPES[QWEN] | dict(num_hidden_layers=3)
-    seen = simulation.case(shape, lora_rank=32)
-    cfg = cfg_of(QWEN, "--lora_rank=32", "--max_prompt_tokens=100", "--max_new_tokens=900")
-    s = cost.sizes(shape)
-    assert sum(cost.update_bytes(s, cfg, 1).values()) == pytest.approx(seen["peak"], rel=0.05)
-    assert cost.generation_bytes(s, cfg, 1, "vllm")[0]["trainer"] == pytest.approx(seen["state"],
-                                                                                     rel=0.01)
-
-
 def test_a_frozen_model_gives_its_embedding_up(simulation):
-    """The reference's embedding and head are gathered in its own forward pass only."""
+    """The reference's embedding and head are gathered only during the reference's forward pass."""
     shape = cost.SHAPES[QWEN] | dict(num_hidden_layers=1)
     with_ref, without = [simulation.case(shape, ranks=4, kl=kl, micro_tokens=1024)
                          for kl in (True, False)]
@@ -142,13 +134,13 @@ def test_a_kind_of_model_that_is_not_known(tmp_path):
 
 
 @pytest.mark.parametrize("model, gpus, words, needs", [
-    (QWEN, 1, [], 138), (QWEN, 4, [], 42), (QWEN, 4, ["--algo=ppo"], 65), (QWEN, 8, [], 29),
+    (QWEN, 1, [], 138), (QWEN, 4, [], 42), (QWEN, 4, ["--algo=ppo"], 63), (QWEN, 8, [], 29),
     (QWEN, 1, ["--lora_rank=32"], 32), (FOUR, 2, ["--kl_coef=0"], 33),
     (FOUR, 1, ["--engine=hf"], 81)])
 def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, words, needs):
-    """On a card with enough memory it is core/cost.py's share, within a hundredth.
+    """On a card with enough memory the trainer's share is core/cost.py's, within a hundredth.
 
-    If the state of an update or of generation exceeds the card, there is a warning and no error.
+    If an update or generation needs more than the card has, there is a warning and no error.
     """
     cfg, shape = cfg_of(model, *words), cost.SHAPES[model]
     name = "hf" if cfg["engine"] == "hf" else "vllm"
@@ -171,12 +163,13 @@ def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, wor
         assert left(10)[0] == 0.1 and left(160, gpu_memory=0.4)[0] == 0.4
 
 
-def test_the_table_of_the_docs(tmp_path):
+def test_the_table_of_the_docs(tmp_path, capsys):
     """docs/gpu.md says on how many GPUs of each size a run fits, as core/cost.py prints it."""
-    run = [sys.executable, "-m", "core.cost"]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.count("\n") == 2 + 5 * 5
-    head, _, *rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
+    def table(*words):
+        cost.main(list(words))
+        return [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    head, _, *rows = table()
+    assert len(rows) == 5 * 5
     page, cards = (ROOT / "docs/gpu.md").read_text(), head[4:]
     for i in range(0, 25, 5):
         *plain, lora = rows[i:i + 5]
@@ -185,17 +178,11 @@ def test_the_table_of_the_docs(tmp_path):
         one = next(card for card, cell in zip(cards, lora[4:]) if cell[0].isdigit())
         assert f"| {lora[0]} | {' | '.join(fewest)} | {one} |" in page
     (tmp_path / "config.json").write_text(json.dumps(cost.SHAPES[QWEN]))
-    one = subprocess.run([*run, f"--model={tmp_path}", "--cards=80", "--gpus=4"], cwd=ROOT,
-                         capture_output=True, text=True)
-    assert one.returncode == 0 and one.stdout.count("\n") == 3
     # checkpointing and engine of the command line count
-    words = [f"--model={QWEN}", "--gpus=4", "--cards=80"]
-    rows = [subprocess.run([*run, *words, *more], cwd=ROOT, text=True,
-                           capture_output=True).stdout.splitlines()[-1].split("|")
-            for more in ([], ["--activation_checkpointing=false"], ["--engine=hf"])]
-    usual, kept, hf = rows
-    assert float(kept[3]) > 2 * float(usual[3])
-    assert float(hf[3]) > float(usual[3]) + 15 and "0.00, " in hf[5]
+    usual, kept, hf = (table(f"--model={tmp_path}", "--gpus=4", "--cards=80", *more)[2]
+                       for more in ([], ["--activation_checkpointing=false"], ["--engine=hf"]))
+    assert float(kept[2]) > 2 * float(usual[2])
+    assert float(hf[2]) > float(usual[2]) + 15 and "0.00, " in hf[4]
 
 
 @pytest.mark.parametrize("model, n, B_p", [("7B", 8, 32), ("7B", 32, 32), ("7B", 128, 32),
@@ -213,8 +200,7 @@ def test_expected_hours_are_those_of_drawn_lengths(tail, model, n, B_p):
 
 
 def test_what_adds_to_the_hours():
-    """The reference, evaluations, problems to measure, longer responses and rollouts in flight do.
-    """
+    """The reference, evaluations, problems to measure, longer responses and more rollouts do."""
     name = "Qwen/Qwen2.5-0.5B-Instruct"
     s = cost.sizes(cost.SHAPES[name])
     cfg = cfg_of(name, "--n=32", "--C=1e6", "--max_new_tokens=768")
@@ -235,11 +221,11 @@ def test_what_adds_to_the_hours():
     assert cost.disk_bytes(s, [dict(cfg, keep_last=False)] * 6) == 48 * s["P"]
 
 
-def test_what_a_sweep_takes(tmp_path, capsys):
-    """The table has the rollouts of the cells, with shared runs once, and the hours of fitting
-    cards.
+def test_what_a_sweep_takes(capsys):
+    """The table has the rollouts of all cells, counts a shared run once, and has the hours of the
+    cards on which a run fits.
 
-    Hours are in proportion to C. A model of unknown size has none.
+    Hours are in proportion to C. A model of unknown size has no hours.
     """
     words = ["--data=data/guru_math", "--ns=8 32", "--C=1e6", "--seeds=0"]
     sweep.prices(words)

@@ -1,8 +1,8 @@
 """README.md and docs/: every command runs, every key, file and link exists.
 
-Commands run unchanged in a sandbox where `python` is tests/stand_in.py, and where programs of a
-cluster only check their arguments. run_sweep.sh prints its training commands (DRY_RUN=1), which are
-then checked in the same way.
+Commands run unchanged in a sandbox. There, `python` is tests/stand_in.py, and the programs of a
+cluster only check their arguments. run_sweep.sh prints its training commands (DRY_RUN=1), and the
+tests check these commands in the same way.
 """
 import os
 import re
@@ -12,14 +12,15 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PATIENCE, ROOT, run_script
+from conftest import PATIENCE, ROOT, executable, linked, run_script
 
 from config import CHOICES, cast, config
 from core.log import read_log
 
-PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
+PAGES = ["README.md", "results/README.md", "results/gpu.md",
+         *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-# commands within a sentence: variables, if any, then one of these programs
+# a command within a sentence: variables (if any), then one of these programs
 INLINE = re.compile(r'`((?:[A-Z_]+=(?:"[^"`]*"|[^\s`]*) )*'
                     r'(?:python|bash|torchrun|\.venv/bin/\w+) [^`]+)`')
 
@@ -29,16 +30,15 @@ def text_of(page):
 
 
 def commands():
-    """Return [(page, number, bash)] of all blocks and all commands within a sentence, each once."""
+    """Return {command or block of commands: its page}, with commands within a sentence."""
     seen = {}
-    for page in [*PAGES, "results/README.md"]:
+    for page in PAGES:
         text = text_of(page)
         found = [body for language, body in FENCE.findall(text) if language == "sh"]
         # a command in a sentence may continue on the next line
         found += [" ".join(command.split()) for command in INLINE.findall(FENCE.sub("", text))]
-        for command in found:
-            seen.setdefault(command.replace("STUDY", "mix"), page)
-    return [(page, i, command) for i, (command, page) in enumerate(seen.items())]
+        seen |= {command.replace("STUDY", "mix"): page for command in found}
+    return seen
 
 
 # -------------------------------------------------------------------------------------------------
@@ -46,9 +46,9 @@ def commands():
 
 STUBS = dict(
     torchrun='exec .venv/bin/python -m torch.distributed.run "$@"',
-    # options first, then the command of the task; one of the eight is enough
+    # drop srun's options; run the command as the last of the eight tasks
     srun='while [[ $1 == -* ]]; do shift; done; SLURM_PROCID=7 exec "$@"',
-    # the first and the last task of an array, or the one job
+    # run the first and the last task of an array, or the only job
     sbatch='''last=1
 for word in "$@"; do case $word in --array=1-*) last=${word#*-*-*-} ;; esac; done
 [ "$last" -gt 0 ] || exit 1
@@ -60,45 +60,36 @@ done''',
     pip='[ "$1" = install ] && if [ "$2" = -r ]; then [ -f "$3" ]; fi')
 
 
-def size_of(folder):
-    """Return the bytes of a run's log: small logs are quick to read."""
-    return (folder / "log.jsonl.gz").stat().st_size
-
-
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
-    """Return a folder that looks like a clone with its environment and some finished sweeps."""
-    box = tmp_path_factory.mktemp("clone")
-    for path in ROOT.iterdir():
-        if path.name not in (".git", ".venv", "runs") and not path.name.startswith(".pytest"):
-            (box / path.name).symlink_to(path)
-    (box / ".venv/bin").mkdir(parents=True)
-    (box / ".venv/bin/activate").touch()
+    """Return a folder like a clone with its environment and some finished sweeps."""
+    box = linked(tmp_path_factory.mktemp("clone"))
     stand_in = shlex.join(["exec", sys.executable, str(ROOT / "tests/stand_in.py")]) + ' "$@"'
     for name, body in {**STUBS, "python": stand_in}.items():
-        path = box / ".venv/bin" / name
-        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
-        path.chmod(0o755)
+        executable(box / ".venv/bin" / name, body)
     for name in ("easy", "hard", "bandit", "known", "imported", "slurm"):
-        # three runs of the committed sweep: enough to analyse
-        for run in sorted((ROOT / "results/grid_easy").glob("Bp32_*"), key=size_of)[:3]:
+        # three runs of a committed sweep are enough to analyse
+        for run in sorted((ROOT / "results/grid_easy").glob("Bp32_*"))[:3]:
             shutil.copytree(run, box / "runs" / name / run.name)
     return box
 
 
 def run_command(command, box, calls):
-    """Run lines of a page with bash in the sandbox; return subprocess's result."""
-    own = "NS BPS C B_MAX SEEDS OUT DATA MODEL PYTHON LAUNCH JOBS PRUNE GPUS_PER_RUN".split()
-    env = {key: value for key, value in os.environ.items() if key not in own}
-    env |= dict(PATH=f"{box}/.venv/bin:{env['PATH']}", DRY_RUN="1", CALLS=str(calls))
-    # the sandbox has a /tmp of its own
+    """Run `command` with bash in the sandbox `box` and return the result of subprocess.run.
+
+    tests/stand_in.py appends every call of python to the file `calls`.
+    """
+    env = os.environ | dict(PATH=f"{box}/.venv/bin:{os.environ['PATH']}", DRY_RUN="1",
+                            CALLS=str(calls), PYTHON="")
+    # write to the sandbox instead of /tmp
     command = command.replace("=/tmp/", f"={box}/tmp/")
     return subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=box, env=env,
                           capture_output=True, text=True, timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("page, number, command", commands(), ids=lambda x: str(x)[:40])
-def test_commands_of_the_pages(sandbox, tmp_path, page, number, command):
+@pytest.mark.parametrize("command, page", commands().items(), ids=lambda text: text[:40])
+def test_commands_of_the_pages(sandbox, tmp_path, command, page):
+    """Every command of a page ends with exit code 0, and so do the training commands of a sweep."""
     calls = tmp_path / "calls"
     done = run_command(command, sandbox, calls)
     assert done.returncode == 0, (page, command, done.stderr[-2000:])
@@ -108,13 +99,13 @@ def test_commands_of_the_pages(sandbox, tmp_path, page, number, command):
         lines = [line for line in done.stdout.splitlines() if "train_grpo.py" in line]
         if "commands.txt" in command:
             lines = (sandbox / "commands.txt").read_text().splitlines()
-            assert "train_grpo.py" in calls.read_text()  # the array job started the file's lines
+            assert "train_grpo.py" in calls.read_text()  # the array job ran lines of the file
         assert lines, (command, done.stdout)
-        # DRY_RUN has checked all lines; check the first and the last as the trainer would
+        # the sweep has checked all of its cells; the trainer checks the first and the last
         for line in {lines[0], lines[-1]}:
             again = run_command(line, sandbox, calls)
             assert again.returncode == 0, (line, again.stderr[-2000:])
-    for plan in sandbox.glob("runs/*/sweep.json"):  # the next command plans another sweep
+    for plan in sandbox.glob("runs/*/sweep.json"):  # because the next command plans another sweep
         plan.unlink()
 
 
@@ -122,15 +113,13 @@ def test_commands_of_the_pages(sandbox, tmp_path, page, number, command):
     ("python train_grpo.py --lr_bse=1", "lr_bse"),
     ("python train_gpro.py --n=4", "no such file"),
     ("python train_grpo.py --n=1", "--n=1"),
-    ("python train_grpo.py --B_p=8 --n=64 --C=100", "one update"),
-    ("python sample.py --recipe=esay", "esay"),
     ("python bandit_toy.py sweep --overlapp=0.5", "overlapp"),
     ("torchrun --nproc_per_node=2 -- train_grpo.py --nn=4", "nn=4"),
     ("bash run_sweep.sh meduim", "meduim"),
-    ("NS=2,4 bash run_sweep.sh easy", "2,4"),
     (".venv/bin/pip install -r requirements-none.txt", ""),
     ("srun -n8 bash -c 'python sample.py --shard=$SLURM_PROCID/7'", "shard")])
 def test_a_wrong_command_fails(sandbox, tmp_path, command, says):
+    """Wrong commands fail in the sandbox, so the test above finds them on a page."""
     done = run_command(command, sandbox, tmp_path / "calls")
     assert done.returncode != 0 and says in done.stderr, done
 
@@ -139,49 +128,44 @@ def test_a_wrong_command_fails(sandbox, tmp_path, command, says):
 # Links, names of files, fields, keys
 
 def anchors(text):
-    """Return the anchors that GitHub makes from a page's headings."""
+    """Return the anchors that GitHub gives to the headings of a page."""
     heads = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.M)
     plain = [re.sub(r"[^\w\- ]", "", head) for head in heads]
     return {head.strip().lower().replace(" ", "-") for head in plain}
 
 
-@pytest.mark.parametrize("page", [*PAGES, "results/README.md", "results/gpu.md"])
-def test_links_have_a_target(page):
-    links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text_of(page)))
-    for link in links:
-        if re.match("https?:", link):
-            continue
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_named_files_exist(page):
+    """Every link has a target. Every script that is named exists, and so does every file of
+    results/ and tests/.
+    """
+    text, here = text_of(page), (ROOT / page).parent
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", FENCE.sub("", text)):
         path, _, anchor = link.partition("#")
-        target = (ROOT / page).parent / path if path else ROOT / page
-        assert target.exists(), (page, link)
-        assert not anchor or anchor in anchors(target.read_text()), (page, link)
-
-
-@pytest.mark.parametrize("page", [*PAGES, "results/README.md", "results/gpu.md"])
-def test_files_that_are_named_exist(page):
-    """Names of scripts anywhere, and all names of files below results/ or tests/."""
-    names = re.findall(r"`([\w./-]+\.\w+)`", text_of(page))
-    for name in names:
-        if not (name.endswith((".py", ".sh")) or name.startswith(("results/", "tests/"))):
-            continue
-        homes = (ROOT, ROOT / "tests/bench", ROOT / "results", (ROOT / page).parent)
-        assert any((home / name).exists() for home in homes), (page, name)
+        target = here / path if path else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+    for name in re.findall(r"`([\w./-]+\.\w+)`", text):
+        if name.endswith((".py", ".sh")) or name.startswith(("results/", "tests/")):
+            homes = (ROOT, ROOT / "tests/bench", ROOT / "results", here)
+            assert any((home / name).exists() for home in homes), name
 
 
 def rows_of(page, head):
-    """Return the rows of a page's table with the heading row `head`, as lists of cells."""
+    """Return the rows of the table of `page` that has the heading `head`, as lists of cells."""
     table = text_of(page).split(f"\n{head}\n")[1].split("\n\n")[0]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             for line in table.splitlines()[1:]]
 
 
 def ticked(text):
+    """Return all texts between backticks."""
     return re.findall(r"`([^`\n]+)`", text)
 
 
 def test_every_logged_field_is_explained():
-    """All fields of committed logs are in the table of docs/log.md."""
-    told = {field for row in rows_of("docs/log.md", "| record | field | meaning |")
+    """The table of docs/log.md has every field of the committed logs."""
+    known = {field for row in rows_of("docs/log.md", "| record | field | meaning |")
             for field in ticked(row[1])}
     paths = [path for folder in ("easy/*", "atlas/[ps]*/*")
              for path in (ROOT / "results").glob(f"{folder}/log.jsonl.gz")]
@@ -189,29 +173,43 @@ def test_every_logged_field_is_explained():
     for path in paths:
         for record in read_log(path):
             fields = {re.sub(r"@\d+$", "@k", field) for field in record}
-            assert fields <= told, (path, fields - told)
+            assert fields <= known, (path, fields - known)
 
 
-@pytest.mark.parametrize("page", [*PAGES, "results/README.md"])
+def test_a_log_with_only_the_documented_fields_can_be_analysed(tmp_path):
+    """The log in docs/log.md is enough for the report, and its own field is drawn."""
+    (log,) = [body for language, body in FENCE.findall(text_of("docs/log.md"))
+              if language == "json"]
+    (tmp_path / "a_run").mkdir()
+    (tmp_path / "a_run/log.jsonl").write_text(log)
+    drawn = run_script("frontier.py", f"--runs={tmp_path}", "--view=training")
+    report = run_script("fit_sigmoid.py", f"--runs={tmp_path}")
+    assert "my_field at the end: n = 16 1.6" in drawn.stdout, drawn
+    assert "the runs are my trainer's" in report.stdout, report
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_keys_that_are_named_exist(page):
-    """`--key` or `--key=value` in a sentence is a key of config.py; `key=value` is its default."""
+    """The key of `--key` or `--key=value` in a sentence is in config.py, and the value of
+    `key=value` is its default.
+    """
     named = ticked(FENCE.sub("", text_of(page)))
     keys = {re.match(r"--([\w-]+)", text)[1] for text in named if text.startswith("--")}
-    assert keys <= {*config, "help", "key", "shutdown-timeout"}  # the last is torchrun's
+    assert keys <= {*config, "help", "key", "shutdown-timeout"}  # the last is an option of torchrun
     for text in named:
-        said = re.fullmatch(r"([a-z_]+)=([\w.-]+)", text)
-        assert not said or config[said[1]] == cast(said[1], said[2]), text
+        pair = re.fullmatch(r"([a-z_]+)=([\w.-]+)", text)
+        assert not pair or config[pair[1]] == cast(pair[1], pair[2]), text
 
 
 def test_tables_of_keys():
-    """The tables of views and of objectives have the values that config.py allows."""
+    """The values in the tables of views and of objectives are values that config.py allows."""
     names = {name for row in rows_of("docs/analysis.md", "| `--view=` | what |")
              for name in ticked(row[0])}
     assert names <= set(CHOICES["view"])
     key = None
     for cells in rows_of("docs/log.md", "| key | values | what it does |"):
         names, values = ticked(cells[0]), ticked(cells[1])
-        if names:  # else this row continues the one above
+        if names:  # without a name, a row has more values of the key above
             (key,), seen = names, []
             assert config[key] == cast(key, values[0]), key
         seen += values
@@ -219,10 +217,12 @@ def test_tables_of_keys():
 
 
 # -------------------------------------------------------------------------------------------------
-# The answer on README's first screen
+# The printed answer in README
 
 def test_the_default_sweep_prints_what_the_readme_shows(tmp_path):
-    """The committed logs of the default sweep give README's block and results/easy's table."""
+    """The committed logs of the default sweep give the text in README and the table in
+    results/easy.
+    """
     part = text_of("README.md").split("<!-- default sweep")[1].split("<!-- end of default sweep")[0]
     (block,) = [body for language, body in FENCE.findall(part) if language == "text"]
     printed = ""

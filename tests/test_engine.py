@@ -1,4 +1,4 @@
-"""Test the transformers engine against full forwards: log-probs, ends, seeds, distribution."""
+"""Test the transformers engine: log-probs, ends of responses, seeds and distribution of tokens."""
 import copy
 import math
 import os
@@ -15,14 +15,13 @@ from config import BadInput, parse
 
 named = pytest.mark.parametrize
 
-# several ends, as chat models have; with these a random model both stops and is cut off
+# several stop tokens, as chat models have; with these, a random model stops in some rollouts only
 STOPS = [1, 5, 11, 20, 33, 40]
 
 
 @pytest.fixture(scope="module")
 def hf(tiny):
-    """Make (model, tokenizer, prompts of different lengths) with STOPS as the ends of a response.
-    """
+    """Return (model, tokenizer, prompts of different lengths), with STOPS as stop tokens."""
     model, tokenizer = engine.load_model(tiny.model)
     model.generation_config.eos_token_id = STOPS
     rng = random.Random(5)
@@ -30,17 +29,22 @@ def hf(tiny):
 
 
 def draw(hf, n=8, seeds=range(6), prompts=None, **changes):
+    """Return rollouts of the prompts of `hf`, or of `prompts`; `changes` replace config keys."""
     cfg = {**parse(["--max_new_tokens=12", "--gen_batch=1000"]), **changes}
     return engine.generate(*hf[:2], hf[2] if prompts is None else prompts, n, list(seeds), cfg)
 
 
 def same_rollouts(a, b):
+    """Return whether two calls gave the same tokens, and the same log-probs up to rounding."""
     exact = all(torch.equal(a[key], b[key]) for key in ("tokens", "length", "stopped"))
     return exact and torch.allclose(a["logps"], b["logps"], atol=1e-5)
 
 
 def full_forward(model, prompt, response, temperature):
-    """Return (tokens, vocabulary) log-probs at each response position, from one plain forward."""
+    """Return log-probs (k + 1, V) after the prompt and after each of the k response tokens.
+
+    They come from one forward pass of transformers without a cache.
+    """
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([prompt + response]),
                        use_cache=False).logits[0].double()
@@ -56,22 +60,6 @@ def test_engine_logps_are_those_of_a_full_forward(hf, temperature):
         assert torch.allclose(out["logps"][i, :k].double(), exact, atol=1e-5)
 
 
-def test_trainer_logps_are_those_of_the_engine(hf):
-    out = draw(hf)
-    sequences = [hf[2][i // 8] + out["tokens"][i, :k].tolist()
-                 for i, k in enumerate(out["length"].tolist())]
-    prompt_length = torch.tensor([len(hf[2][i // 8]) for i in range(48)])
-    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
-    logp, entropy = train_grpo.token_logps(hf[0], ids, prompt_length, out["length"], 0.6)
-    row, _ = train_grpo.token_positions(prompt_length, out["length"])
-    assert torch.allclose(logp,
-                          torch.cat([out["logps"][i, :k]
-                                     for i, k in enumerate(out["length"].tolist())]), atol=1e-5)
-    assert torch.bincount(row).tolist() == out["length"].tolist()
-    exact = full_forward(hf[0], hf[2][0], sequences[0][len(hf[2][0]):], 0.6)[:-1]
-    assert torch.allclose(entropy[row == 0].double(), -(exact.exp() * exact).sum(-1), atol=1e-5)
-
-
 def test_stop_and_length(hf):
     out = draw(hf)
     T = out["tokens"].shape[1]
@@ -82,7 +70,7 @@ def test_stop_and_length(hf):
         assert (tokens[k - 1] in STOPS) == stopped
         assert stopped or k == 12
         assert tokens[k:] == [0] * (T - k) and not any(logps[k:])  # <pad> is token 0
-    assert 5 < out["stopped"].sum() < 43, "both ends must occur"
+    assert 5 < out["stopped"].sum() < 43, "some rollouts must stop and some must be cut off"
     one = draw(hf, max_new_tokens=1)
     assert one["tokens"].shape == (48, 1) and set(one["length"].tolist()) == {1}
     assert one["stopped"].tolist() == [t in STOPS for t in one["tokens"][:, 0].tolist()]
@@ -99,13 +87,13 @@ TURNS = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} [end] {% end
     ("a template without an end", [1], "{{ messages[0]['content'] }}", [1]),
     ("a template for users alone", [1], "{{ raise_exception('no') }}", [1])])
 def test_every_file_that_names_an_end_counts(hf, named_by, config_says, template, want):
-    """An end may be named by generation_config.json, the tokenizer or the chat template.
+    """Stop tokens come from generation_config.json, from the tokenizer and from the chat template.
 
-    One of them often names the base model's end, which no chat turn reaches, so every response
-    would be cut off.
+    One of the three often has the base model's end token only. A chat model does not write this
+    token at the end of a turn, so every response would be cut off.
     """
     tokenizer = copy.deepcopy(hf[1])
-    end = "7" if want == "[end]" else "[end]"  # a token that the model draws now and then
+    end = "7" if want == "[end]" else "[end]"  # 7 is a token that the model draws now and then
     tokenizer.add_special_tokens(dict(additional_special_tokens=[end]))
     tokenizer.chat_template = template and template.replace("[end]", end)
     turn = tokenizer.convert_tokens_to_ids(end)
@@ -129,9 +117,10 @@ def test_rollouts_do_not_depend_on_gen_batch(hf):
 
 
 def test_the_output_layer_is_not_copied_for_each_prompt(hf):
-    """Given a slice, torch multiplies by frozen weights with a copy of them per row.
+    """Given a slice of hidden states, torch copies frozen weights once per row to multiply by them.
 
-    For 64 prompts and 49,000 tokens that was 3.6 GB and most of the time of an evaluation.
+    For 64 prompts and a vocabulary of 49,000 tokens, the copies took 3.6 GB and most of the time of
+    an evaluation.
     """
     from torch.profiler import ProfilerActivity, profile
     frozen = copy.deepcopy(hf[0]).requires_grad_(False)
@@ -155,7 +144,7 @@ def test_a_rollout_depends_on_its_seed_and_number_only(hf):
         out, m = draw(hf, n=n), min(n, 8)
         assert same_rollouts(rows(out, [j * n + i for j in range(6) for i in range(m)]),
                              rows(whole, [j * 8 + i for j in range(6) for i in range(m)]))
-    for j in (0, 2, 5):  # nor on the other prompts and their order
+    for j in (0, 2, 5):  # a rollout does not depend on the other prompts or on their order
         assert same_rollouts(draw(hf, prompts=[prompts[j]], seeds=[j]),
                              rows(whole, list(range(8 * j, 8 * j + 8))))
     backwards = draw(hf, prompts=prompts[::-1], seeds=range(5, -1, -1))
@@ -166,7 +155,7 @@ def test_a_rollout_depends_on_its_seed_and_number_only(hf):
     assert len({tuple(r) for r in whole["tokens"].tolist()}) > 30, "rollouts of one prompt differ"
 
 
-def too_far(tokens, logp):
+def chi2_p(tokens, logp):
     """Return the p-value of a chi-square test that `tokens` come from exp(logp).
 
     Tokens expected fewer than 5 times form one class.
@@ -181,28 +170,28 @@ def too_far(tokens, logp):
 
 @named("temperature", [0.6, 1.4])
 def test_sampling_follows_the_distribution(hf, temperature):
-    """Test the first token, and the second after the most frequent first one.
+    """Test the first token, and the second token after the most frequent first token.
 
-    A right sampler fails with one seed in 2,500 (four tests at 1e-4; the seed is fixed). The same
-    test rejects another temperature.
+    A correct sampler fails with one seed in 2,500 (four tests at 1e-4; the seed is fixed). The same
+    test rejects a wrong temperature.
     """
     prompt, N = hf[2][0], 20000
     tokens = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=2, temperature=temperature,
                   gen_batch=N)["tokens"]
     first = full_forward(hf[0], prompt, [], temperature)[0]
-    assert too_far(tokens[:, 0], first) > 1e-4
-    assert too_far(tokens[:, 0], full_forward(hf[0], prompt, [], 2 - temperature)[0]) < 1e-10
+    assert chi2_p(tokens[:, 0], first) > 1e-4
+    assert chi2_p(tokens[:, 0], full_forward(hf[0], prompt, [], 2 - temperature)[0]) < 1e-10
     common = next(t for t in torch.bincount(tokens[:, 0]).argsort(descending=True).tolist()
                   if t not in STOPS)
     given = tokens[tokens[:, 0] == common, 1]
     assert len(given) > 500
-    assert too_far(given, full_forward(hf[0], prompt, [common], temperature)[1]) > 1e-4
+    assert chi2_p(given, full_forward(hf[0], prompt, [common], temperature)[1]) > 1e-4
 
 
 def test_top_p(hf):
-    """Only the smallest set of likeliest tokens with mass top_p is sampled, renormalised.
+    """Tokens come from the smallest set of likeliest tokens with mass top_p, renormalised.
 
-    A right sampler fails with one seed in 10,000.
+    A correct sampler fails with one seed in 10,000.
     """
     prompt, N, top_p = hf[2][0], 20000, 0.7
     out = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=1, top_p=top_p, gen_batch=N)
@@ -216,7 +205,7 @@ def test_top_p(hf):
     exact = torch.tensor([math.log(p[t] / mass) if t in nucleus else -math.inf
                           for t in range(len(p))], dtype=torch.float64)
     assert torch.allclose(out["logps"][:, 0].double(), exact[out["tokens"][:, 0]], atol=1e-5)
-    assert too_far(out["tokens"][:, 0], exact) > 1e-4
+    assert chi2_p(out["tokens"][:, 0], exact) > 1e-4
 
 
 def test_ends_of_the_inverse_cdf():
@@ -224,18 +213,21 @@ def test_ends_of_the_inverse_cdf():
 
     def token(u, top_p=1.0):
         return engine.sample_tokens(logits, torch.tensor([u]), 1.0, top_p)[0].item()
-    # no u may pick a token without mass: not the smallest, not 1, not at the end of the nucleus
+    # tokens 0 and 4 have no mass, so no u may pick them: neither the smallest u nor 1
     assert [token(u) for u in (2**-24, 0.49, 0.51, 0.79, 0.81, 1.0)] == [1, 1, 2, 2, 3, 3]
     assert [token(u, 0.6) for u in (2**-24, 0.62, 0.63, 1.0)] == [1, 1, 2, 2]
     assert [token(u, 0.3) for u in (2**-24, 1.0)] == [1, 1]
 
 
 def test_bf16_on_a_cpu(hf):
-    """With bf16, the engine decodes with a copy that `load` updates, and the trainer keeps fp32
-    weights.
+    """With bf16, the engine decodes with a bf16 copy that `load` updates; trained weights are fp32.
 
-    The two differ by rounding. auto is fp32 and decodes with the model itself.
+    Log-probs of the two differ by rounding. auto is fp32 on a CPU and decodes with the model
+    itself.
     """
+    for dtype, cpu, cuda in (("auto", False, True), ("fp32", False, False), ("bf16", True, True)):
+        assert engine.is_bf16(dtype, "cpu") == cpu
+        assert engine.is_bf16(dtype, torch.device("cuda:1")) == cuda
     model, tokenizer, prompts = hf
     cfg = {**parse(["--max_new_tokens=12", "--gen_batch=1000"]), "dtype": "bf16"}
     generator, moved = engine.HFEngine(model, tokenizer, cfg), copy.deepcopy(model)
@@ -257,22 +249,14 @@ def test_bf16_on_a_cpu(hf):
         assert logp.dtype == torch.float32
         gaps[dtype] = (logp - sampled).abs().mean().item()
     assert gaps["auto"] == gaps["fp32"] != gaps["bf16"]
-    # bf16 has 8 bits, so a log-prob is off by about 0.03, on some processors by more
+    # bf16 has 8 bits, so a log-prob has an error of about 0.03, on some processors more
     assert 0 < gaps["bf16"] < 0.1 and 0 < gaps["fp32"] < 0.1, gaps
     stale, _ = train_grpo.token_logps(model, ids, prompt_length, out["length"], 0.6)
     assert (stale - sampled).abs().mean() > 5 * gaps["bf16"]
 
 
-def test_which_dtype():
-    for dtype, cpu, cuda in (("auto", False, True), ("fp32", False, False), ("bf16", True, True)):
-        assert engine.is_bf16(dtype, "cpu") == cpu
-        assert engine.is_bf16(dtype, torch.device("cuda:1")) == cuda
-    with pytest.raises(BadInput, match="--dtype=fp16: expected one of auto, fp32, bf16"):
-        parse(["--dtype=fp16"])
-
-
 def test_a_gpu_that_torch_does_not_see(tmp_path, monkeypatch):
-    """If torch does not fit the driver, no engine silently uses the CPU."""
+    """If torch and the GPU's driver do not fit together, no engine silently uses the CPU."""
     fake_node(tmp_path, 2, 80)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

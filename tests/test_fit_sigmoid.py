@@ -261,7 +261,9 @@ def test_law_json_and_the_other_views(analysed, tmp_path):
     assert {*fit.NUMBERS, "verdict", "reason", "sets", "panel", "p", "lr_base"} <= set(
         analysed.laws["law"])
     for view in ("joint", "fixed_B"):
-        page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
+        page = page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
+        axis = dict(joint="\nC = ", fixed_B="\nM = ")[view]
+        assert axis in page and (" at 2 M " in page) == (" C = " not in page) == (view == "fixed_B")
         law = read_json(tmp_path / f"law_{view}.json")
         assert law["unit"] == dict(joint="rollouts", fixed_B="updates")[view]
         assert law["law"]["verdict"] in ("law", "flat", "undetermined")
@@ -466,7 +468,7 @@ def test_the_plateau_of_the_best_fitted_curve(numbers, ns):
     for draw in range(12):
         star = frontier.n_star(sim.sweep(draw, sim.paper(2, numbers), ns=ns, seeds=3, evals=100,
                                          run_sd=.002, drift=.002, inter=.1))
-        between, bend = frontier.between_n(star["cells"], star["curves"])
+        between, bend = frontier.interpolate_n(star["cells"], star["curves"])
         ours = fit.law_of_panel(dict(n_star=dict(star, between=between, bend=bend),
                                      records=dict(C=[], log2_n_mean=[], n=[])))
         plain = fit.law_of_points(star["C"], np.log2(star["n"]))

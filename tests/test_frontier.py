@@ -2,8 +2,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +12,6 @@ from matplotlib.text import Text
 
 import frontier
 import simulate as sim
-
 from config import config
 from core import plots
 from simulate import analyse, bad, edit, ends_at, simulate
@@ -26,61 +23,44 @@ ROOT = Path(__file__).resolve().parent.parent
 # --------------------------------------------------------------------------------------------------
 # The paper's path
 
-def slow_records(reward, width):
-    best, out = -math.inf, []
-    for r in reward:
-        out.append(math.floor(round(r / width, 6)) > best)
-        best = max(best, math.floor(round(r / width, 6)))
-    return out
+def slow_records(reward, width=.005):
+    """Return which rewards are in a higher bin than all before them, a list of E bools."""
+    bins = [math.floor(round(r / width, 6)) for r in reward]
+    return [all(b > earlier for earlier in bins[:i]) for i, b in enumerate(bins)]
 
 
-def test_record_breaking_against_a_slow_loop():
-    rng = np.random.default_rng(0)
+def test_records_of_a_run_and_of_all_runs_against_slow_loops():
     example = frontier.record_breaking([.501, .504, .512, .508, .516], .005)
     assert example.tolist() == [True, False, True, False, True]
     # rewards exactly on the edges of bins
     assert frontier.record_breaking(np.arange(201) / 200, .005).all()
-    for _ in range(50):
-        reward = rng.integers(0, 1201, 40) / 1200
-        assert frontier.record_breaking(reward, .005).tolist() == slow_records(reward, .005)
-
-
-def test_pooled_records_against_a_slow_loop():
-    rng = np.random.default_rng(1)
-    runs, points = [], []
+    rng, runs, points = np.random.default_rng(1), [], []
     for n in (2, 4, 8, 16, 4):  # n = 4 has two seeds; some budgets are equal
         C = np.sort(rng.choice(12, 9, replace=False)) * 100.0
         reward = np.round(C / 3000 + 0.1 * rng.random(9), 3)
         runs.append(sim.plain_run(n, len(runs), C, reward))
-        mine = [(c, r, n) for c, r, yes in zip(C, reward, slow_records(reward, .005)) if yes]
-        points += mine
-    best, want = -1, []
-    for c, r, n in sorted(points, key=lambda p: (p[0], -p[1], p[2])):
-        if math.floor(round(r / .005, 6)) > best:
-            best = math.floor(round(r / .005, 6))
-            want += [(c, r, n)] if c > 0 else []  # the base model is not a point
+        assert frontier.record_breaking(reward, .005).tolist() == slow_records(reward)
+        points += [(c, r, n) for c, r, yes in zip(C, reward, slow_records(reward)) if yes]
+    points.sort(key=lambda p: (p[0], -p[1], p[2]))
+    keep = slow_records([r for _, r, _ in points])
+    want = [p for p, yes in zip(points, keep) if yes and p[0] > 0]  # the base model is not a point
     got = frontier.pooled_records(runs, .005)
     assert list(zip(got["C"], got["reward"], got["n"])) == want
     assert len(want) > 5 and len({n for _, _, n in want}) > 2
     logs = [math.log2(n) for _, _, n in want]
     means = [np.mean(logs[max(i - 2, 0):i + 3]) for i in range(len(logs))]
     assert got["log2_n_mean"] == pytest.approx(means)
-    assert frontier.running_mean(np.arange(9.0), 3) == pytest.approx([.5, *range(1, 8), 7.5])
 
 
-def test_a_planted_sigmoid_is_recovered():
+def test_the_fitted_sigmoid_is_the_planted_one_and_never_falls():
     C = np.linspace(2e4, 1e6, 40)
     want = np.array([0.3, 0.25, 3.0, math.log10(1e5)])
     got = frontier.fit_curve(C, frontier.sigmoid(np.log10(C), *want))
     assert got == pytest.approx(want, rel=0.01)
-    assert frontier.sigmoid(5.0, *got) == pytest.approx(0.3 + 0.25 / 2, abs=1e-4)  # at its bend
-
-
-def test_the_fitted_sigmoid_rises_whatever_the_data():
     rng, C = np.random.default_rng(0), np.geomspace(1e3, 1e6, 25)
     x = np.linspace(2, 7, 500)
     for i in range(20):
-        # the first run only declines
+        # the rewards of the first run only decline
         R = rng.random(25) if i else np.linspace(0.9, 0.1, 25)
         low, rise, k, x0 = frontier.fit_curve(C, R)
         y = frontier.sigmoid(x, low, rise, k, x0)
@@ -114,7 +94,7 @@ def test_the_sigmoid_is_the_best_that_many_starts_find():
 @pytest.mark.parametrize("truth,ns", [(sim.paper(2), (8, 32, 128, 512)),
                                       (sim.sigmoids, (8, 64, 512))])
 def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
-    """Near a crossing two neighbours are equal, so either may be found there."""
+    """Near a crossing the curves of two neighbouring n are equal, so either n may be found."""
     runs = sim.sweep(3, truth, ns=ns, seeds=3, evals=60)
     found = frontier.n_star(runs)
     assert found["cells"] == [(32, n) for n in ns] and found["curves"].shape == (len(ns), 81)
@@ -128,7 +108,7 @@ def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
         assert abs(ns.index(got) - ns.index(n)) == 1, (C, got, n)
         assert abs(np.log(crossings / C)).min() < math.log(2), (C, got, n)
     assert right.mean() > 0.75 and len(set(best)) > 2
-    # at given budgets, and with a run that has no record above the base model
+    # budgets can be given, and a run may have no record above the base model
     some = frontier.n_star(runs, C=np.array([1e5, 1e6]))
     assert some["curves"].shape == (len(ns), 2)
     flat = [sim.plain_run(2, 0, [0, 1e4, 2e4, 4e6], [.5] * 4), *runs]
@@ -136,103 +116,135 @@ def test_n_star_of_the_paper_is_the_planted_one(truth, ns):
 
 
 def test_a_curve_does_not_rise_above_the_last_record_of_a_run_that_falls():
-    """Through records alone the sigmoid would end 2.7 points above the highest reward."""
+    """A sigmoid through records alone would end 2.7 points above the highest reward."""
     C = np.geomspace(2e4, 4e6, 40)
     reward = 0.44 + 0.2 * np.exp(-(np.log10(C) - 5.3) ** 2 / .3)
     runs = [sim.plain_run(8, 0, C, reward), sim.plain_run(16, 0, C, reward - .01)]
     assert frontier.n_star(runs)["curves"][0, -1] < reward.max() + .01
 
 
-def test_the_best_n_between_the_n_that_were_run():
-    """A parabola in log2 n is found exactly, whatever the n; beyond the grid its edge is the best.
-    """
+def test_n_star_is_interpolated_between_the_n_that_were_run():
+    """The planted curves are parabolas in log2 n, so n* is their top. If the top is beyond the
+    grid, n* is the n at the grid's edge."""
     cells = [(16, 8), (32, 8), (32, 32), (32, 64), (16, 128), (32, 256)]
     tops = np.array([2.0, 4.1, 5.5, 6.3, 6.8, 8.4])  # log2 of the best n at six budgets
     curves = np.array([0.5 - 0.012 * (math.log2(n) - tops) ** 2 for _, n in cells])
-    curves[0] -= 0.1  # of two cells with n = 8 the highest counts
+    curves[0] -= 0.1  # the higher of the two curves with n = 8 counts
     curves[4] = np.nan  # a cell without a curve
-    n, bend = frontier.between_n(cells, curves)
+    n, bend = frontier.interpolate_n(cells, curves)
     assert np.log2(n) == pytest.approx([3, *tops[1:5], 8])
     assert bend == pytest.approx([0.048, *[0.012] * 4, 0.0336])  # at the edges the slope is steeper
-    # two n have no parabola, and equal curves have a top too
-    n, bend = frontier.between_n(cells[1:3], curves[1:3])
+    # two n have no parabola, and equal curves have a top as well
+    n, bend = frontier.interpolate_n(cells[1:3], curves[1:3])
     assert n.tolist() == [8, 32, 32, 32, 32, 32] and (bend == bend[0]).all()
-    n, bend = frontier.between_n(cells, np.full((6, 2), 0.3))
+    n, bend = frontier.interpolate_n(cells, np.full((6, 2), 0.3))
     assert n.tolist() == [8, 8] and (bend > 0).all()
-
-
-def test_no_torch_and_no_matplotlib_on_import():
-    modules = "frontier, fit_sigmoid, tools.views, core.stats, core.runs, core.sweep"
-    code = (f"import {modules}, sys; print([m for m in ('torch', 'transformers', 'matplotlib', "
-            "'pandas') if m in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]", done
 
 
 # --------------------------------------------------------------------------------------------------
 # Bad input
 
-def test_without_runs_the_error_names_the_first_command(tmp_path, monkeypatch):
+def test_bad_input_is_one_line_that_helps(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     line = bad(frontier)
     assert config["runs"] in line and "run a sweep first" in line and "run_sweep.sh" in line
     assert "nearest is best_worst" in bad(frontier, "--view=best_wurst")
+    for word in ("--n=7", "--ns=4 8", "--seed=0", "--temperature=1"):
+        assert bad(frontier, word).startswith(f"{word}: frontier.py analyses all runs of a sweep")
+    # run_sweep.sh passes on all keys of frontier.py but those that choose the default of `runs`
+    (passed,) = re.findall(r"=~ \^--\((.*)\)= ", (ROOT / "run_sweep.sh").read_text())
+    assert {*passed.split("|")} == {*frontier.KEYS} - {"config", "recipe", "data", "model", "split"}
+
+
+def test_views_without_their_data_are_refused(tmp_path):
+    simulate(tmp_path / "a", ns=(8, 16), evals=10)
+    simulate(tmp_path / "b", ns=(8,), evals=10)
+    for folder, view, why in (("a", "fixed_B", "no two cells with the same B"),
+                              ("a", "fixed_B --B_max=8", "the smallest B_p n in "),
+                              ("a", "pass1", "0 runs in"),
+                              ("a", "lr", "has only one lr_base; run several"),
+                              ("b", "sensitivity", "no B_p with several n"),
+                              ("b", "slices", "only one n for each B_p"),
+                              ("b", "compare", "needs two or more")):
+        words = f"--runs={tmp_path / folder} --view={view}".split()
+        assert why in bad(frontier, *words), view
+    for log in (tmp_path / "a").glob("*/log.jsonl"):
+        edit(log, sim.without_counts)
+    assert "lack `correct`" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
+
+
+def test_a_view_that_fails_is_named_and_the_others_are_drawn(tmp_path, monkeypatch, capsys):
+    simulate(tmp_path, ns=(8, 16), evals=10)
+
+    def fails(front, path):
+        raise KeyError("entropy")
+    words = [f"--runs={tmp_path}", "--view=all"]
+    assert frontier.main(words) == 0  # pass1 has no data in this sweep
+    monkeypatch.setitem(frontier.VIEWS, "joint", (frontier.joint, fails, frontier.describe_panels))
+    (tmp_path / "frontier_training.png").unlink()
+    assert frontier.main(words) == 1
+    report = (tmp_path / "report.txt").read_text()
+    assert "joint failed: KeyError('entropy')" in report and "pass1 is not drawn: --view" in report
+    assert (tmp_path / "frontier_training.png").exists() and "training: 2 runs used" in report
+    assert "frontier.py: joint failed: KeyError('entropy')\n" in capsys.readouterr().err
+    with pytest.raises(KeyError):
+        frontier.main([words[0], "--view=joint"])
 
 
 # --------------------------------------------------------------------------------------------------
 # Units
 
-def test_tokens_are_read_and_switches_have_the_same_M(tmp_path):
-    simulate(tmp_path, ns=(4, 16, 64), evals=30)
-    plain, tokens = (analyse(tmp_path, f"--unit={unit}")["panels"]["B_p=32"]
-                     for unit in ("rollouts", "tokens"))
-    by_rollouts = [100 * s["C"] for s in plain["switches"]]
-    assert [s["C"] for s in tokens["switches"]] == pytest.approx(by_rollouts, rel=0.02)
-    M = [s["M"] for s in plain["switches"]]
-    assert len(M) and [s["M"] for s in tokens["switches"]] == pytest.approx(M, rel=0.02)
+def test_epochs_cut_every_run_at_the_same_passes(tmp_path):
+    simulate(tmp_path, ns=(4, 16, 64), evals=60, words=("--D=2000",))
+    whole, cut = (analyse(tmp_path, *words)["panels"]["B_p=32"]["curves"]
+                  for words in ((), ("--epochs=4",)))
+    for a, b in zip(whole, cut):
+        assert a["C"][-1] == pytest.approx(2e6, rel=.01)
+        assert b["C"][-1] <= 4 * 2000 * b["n"] * 1.02
+    assert "too few evaluations within 0.01 epochs" in bad(
+        frontier, f"--runs={tmp_path}", "--epochs=0.01")
+
+
+def test_budgets_that_do_not_overlap_and_other_units(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 16), evals=40)
+    edit(logs[32, 4, 0], ends_at(300_000))
+    edit(logs[32, 16, 0], lambda r: r if r["type"] != "eval" or r["step"] == 0
+         or r["rollouts"] > 400_000 else None)
+    for word in ("--unit=gpu_hours", "--metric=train"):
+        assert frontier.main([f"--runs={tmp_path}", "--view=all", word]) == 0
 
 
 # --------------------------------------------------------------------------------------------------
 # The figure
 
-def legend_of(monkeypatch, front):
-    """Draw the panels; return the legend and the names at the ends of the lines."""
-    import matplotlib.pyplot as plt
-    found = {}
-
-    def keep(fig, path, front, title):
-        found["legend"] = [text.get_text() for text in fig.legends[0].get_texts()]
-        found["names"] = [text.get_text() for ax in fig.axes for text in ax.texts]
-        plt.close(fig)
-    monkeypatch.setattr(frontier, "save", keep)
-    frontier.draw_panels(front, "none.png")
-    return found
-
-
 def test_at_most_nine_entries_in_the_legend_however_many_n(tmp_path, monkeypatch):
-    ns = (2, 4, 8, 16, 32, 64, 128, 256, 512)
+    ns, drawn = (2, 4, 8, 16, 32, 64, 128, 256, 512), {}
     logs = simulate(tmp_path, ns=ns, B_ps=(8, 32), evals=16)
     for cell, log in logs.items():  # so that curves of different lengths are drawn
         if cell[1] > 16:
             edit(log, ends_at(1e6))
+
+    def keep(fig, path, front, title):
+        legend = [text.get_text() for text in fig.legends[0].get_texts()]
+        drawn[front["view"]] = legend, [text.get_text() for ax in fig.axes for text in ax.texts]
+        plt.close(fig)
+    monkeypatch.setattr(frontier, "save", keep)
     for view in ("fixed_Bp", "joint", "fixed_B"):
-        found = legend_of(monkeypatch, analyse(tmp_path, view=view))
-        assert 4 <= len(found["legend"]) <= 9, found
-        assert len(set(found["legend"])) == len(found["legend"])
-        monkeypatch.undo()
-    found = legend_of(monkeypatch, analyse(tmp_path))
+        frontier.main([f"--runs={tmp_path}", f"--view={view}"])
+        legend, _ = drawn[view]
+        assert 4 <= len(legend) <= 9 and len(set(legend)) == len(legend), legend
     # each line is labelled with its n
     for n in ns:
-        assert found["names"].count(f"n = {n}") == 2, n
+        assert drawn["fixed_Bp"][1].count(f"n = {n}") == 2, n
 
 
 def test_an_n_has_its_own_colour_whatever_is_drawn_with_it():
     """The colours of n = 2 to 4,096 are far apart in RGB; n = 12 is between n = 8 and 16."""
-    every = frontier.colours([2 ** i for i in range(1, 13)] + [12])
-    shades = np.array(list(frontier.colours([2 ** i for i in range(1, 13)]).values()))
+    every = plots.colours([*(2 ** i for i in range(1, 13)), 12])
+    shades = np.array([every[2 ** i] for i in range(1, 13)])
     apart = np.abs(shades[:, None] - shades[None]).sum(2)[~np.eye(12, dtype=bool)]
     assert apart.min() > 0.15
-    assert frontier.colours([8, 64])[8] == frontier.colours([8])[8] == every[8]
+    assert plots.colours([8, 64])[8] == plots.colours([8])[8] == every[8]
     assert all(min(a, b) <= x <= max(a, b)
                for a, x, b in zip(every[8], every[12], every[16])) and every[12] != every[16]
 
@@ -279,8 +291,8 @@ def test_a_legend_has_the_n_in_order_and_reads_by_rows():
 
 def test_format_si_rounds_and_carries():
     for x, text in ((1.27e6, "1.27M"), (999_960, "1M"), (32_768, "32.8k"), (512.0, "512"),
-                    (4e9, "4B"), (0.25, "0.25")):
-        assert frontier.format_si(x) == text
+                    (4e9, "4B"), (2e12, "2T"), (0.25, "0.25")):
+        assert plots.format_si(x) == text
 
 
 # --------------------------------------------------------------------------------------------------
@@ -297,61 +309,71 @@ def view_of(analysed, view):
 
 def test_every_view_is_drawn_and_described(analysed):
     drawn = {path.stem for path in analysed.folder.glob("frontier*.png")}
-    want = {f"frontier_{view}" for view in frontier.views()} - {"frontier_lr", "frontier_fixed_Bp"}
-    assert want | {"frontier"} <= drawn | {"frontier_fixed_B"}
-    assert "not drawn: --view=lr" in analysed.report
+    want = {f"frontier_{view}" for view in frontier.VIEWS} | {"frontier"}
+    assert drawn == want - {f"frontier_{view}" for view in ("fixed_Bp", "lr", "compare")}
+    assert "lr is not drawn: --view=lr" in analysed.report
     assert not re.search(r"\b(nan|inf|None)\b", analysed.report)
 
 
 def test_switches_are_where_the_truth_crosses(analysed):
-    for name, panel in analysed.front["panels"].items():
-        B_p, env = panel["B_p"], panel["envelope"]
-        assert name == f"B_p={B_p}" and panel["ns"] == [4, 8, 16, 32, 64]
+    for B_p, (name, panel) in zip((8, 32), analysed.front["panels"].items()):
+        env = panel["envelope"]
+        assert name == f"B_p={B_p}" and panel["B_p"] == B_p and panel["ns"] == [4, 8, 16, 32, 64]
         ups = [s for s in panel["switches"] if s["to"] > s["from"] and s["why"] == "crossing"]
         assert ups
         for s in ups:
             want = sim.crossing(sim.truth, B_p, s["from"], s["to"], near=s["C"])
             assert want is None or (s["lo"] or 0) <= want <= (s["hi"] or math.inf), s
+            assert s["C"] / s["M"] == pytest.approx(B_p * s["to"])
         assert env["n"][-1] == 32 and max(env["n"][:3]) <= 8
         at = panel["near"][-1]
         assert [B_p, 32] in at["set"] and [B_p, 4] not in at["set"]
-
-
-def test_json_has_what_a_reader_plots_and_no_draws(analysed):
+        assert len(panel["points"]) == 5 and all(len(p["C"]) <= 64 for p in panel["points"])
     assert (analysed.folder / "frontier.json").stat().st_size < 2_000_000
-    panel = analysed.front["panels"]["B_p=8"]
-    assert all(len(p["C"]) <= 64 for p in panel["points"]) and len(panel["points"]) == 5
-    assert {"points", "curves", "switches", "runs_used", "records"} <= set(panel)
-    assert not {"surface", "noise", "cells"} & set(panel)
     run = analysed.front["runs_used"][0]
     assert run["last"] > run["first"] and run["status"] == "budget"
 
 
-def test_the_joint_best_is_one_of_both_B_p(analysed):
+def test_the_joint_best_and_the_smallest_stable_B_p(analysed):
     (panel,) = view_of(analysed, "joint")["panels"].values()
     env = panel["envelope"]
     assert panel["B_p"] is None and set(env["B_p"]) <= {8, 32} and env["n"][-1] == 32
     assert panel["stable_B_p"] == 8 and panel["segments"][-1]["n"] == 32
-
-
-def test_the_smallest_stable_B_p_leaves_out_those_that_fall():
     rng = np.random.default_rng(0)
-    fall = [.1, .3, .45, .45, .3, .1]
-    V = np.array([np.repeat(r, 300) + rng.normal(0, .02, 300) for r in fall])
+    rewards = np.array([np.repeat(mean, 300) + rng.normal(0, .02, 300)
+                        for mean in (.1, .3, .45, .45, .3, .1)])
     run = dict(status="budget")
-    assert frontier.collapsed(run, V, 0.01) and not frontier.collapsed(run, V[:4], 0.01)
-    assert frontier.collapsed(dict(status="diverged"), V[:4], 0.01)
+    assert frontier.collapsed(run, rewards, 0.01) and not frontier.collapsed(run, rewards[:4], 0.01)
+    assert frontier.collapsed(dict(status="diverged"), rewards[:4], 0.01)
     assert frontier.smallest_stable({8: (2, 3), 16: (0, 3), 32: (0, 3)}) == 16
     assert frontier.smallest_stable({8: (2, 3)}) is None
 
 
-def test_fixed_B_trades_n_for_B_p_over_updates(analysed):
+def test_fixed_B_trades_n_for_B_p_over_updates(analysed, tmp_path):
     front = view_of(analysed, "fixed_B")
     assert front["unit"] == "updates" and set(front["panels"]) == {"B=128", "B=256", "B=512"}
     for panel in front["panels"].values():
         assert all(b * n <= panel["B"] for b, n in zip(panel["envelope"]["B_p"],
                                                        panel["envelope"]["n"]))
         assert panel["range"][1] == pytest.approx(2e6 / panel["B"], rel=0.02)
+    text = "\n".join(frontier.describe_panels(front))
+    assert " at M = " in text and "C = " not in text
+    # B_max on the command line is the only B
+    front = analyse(analysed.folder, "--B_max=512", f"--out={tmp_path}", view="fixed_B",
+                    folder=tmp_path)
+    assert set(front["panels"]) == {"B=512"} == set(front["rows"])
+    assert all(row["B_p"] * row["n"] <= 512 for row in front["rows"]["B=512"])
+
+
+def test_the_panel_of_fixed_B_ends_with_the_full_batches(tmp_path):
+    """In results/grid_easy full batches of B = 64 end after 512 updates. Smaller batches make more,
+    but that is not a switch."""
+    front = analyse(ROOT / "results/grid_easy", f"--out={tmp_path}", view="fixed_B",
+                    folder=tmp_path)
+    panel = front["panels"]["B=64"]
+    env = panel["envelope"]
+    assert panel["range"][1] == pytest.approx(512, rel=1e-9)
+    assert env["B_p"][-1] * env["n"][-1] == 64 and 0.72 <= env["highest"][-1] <= 0.78
 
 
 def test_the_best_n_by_metric_and_at_one_budget(analysed):
@@ -384,7 +406,8 @@ def test_rows_of_a_metric_do_not_depend_on_the_metric_of_the_report(analysed, tm
 
 
 def test_more_gpu_hours_never_prescribe_a_lower_reward(tmp_path):
-    """A small n takes more hours per rollout. Beyond its runs a cell keeps its reward."""
+    """A small n takes more hours per rollout. Beyond the end of its runs a cell keeps its reward.
+    """
     logs = simulate(tmp_path, ns=(8, 32, 128, 512), seeds=(0, 1), evals=40, C=4_000_000,
                     truth=sim.paper(2), run_sd=.006)
     for (_, n, _), log in logs.items():
@@ -398,48 +421,26 @@ def test_more_gpu_hours_never_prescribe_a_lower_reward(tmp_path):
     assert front["rows"]["avg@4"][-1]["n"] >= 128
 
 
-def test_epochs_cut_every_run_at_the_same_passes(tmp_path):
-    simulate(tmp_path, ns=(4, 16, 64), evals=60, words=("--D=2000",))
-    plain, one = (analyse(tmp_path, *words)["panels"]["B_p=32"]["curves"]
-                  for words in ((), ("--epochs=4",)))
-    for a, b in zip(plain, one):
-        assert a["C"][-1] == pytest.approx(2e6, rel=.01)
-        assert b["C"][-1] <= 4 * 2000 * b["n"] * 1.02
-    assert "too few evaluations within 0.01 epochs" in bad(
-        frontier, f"--runs={tmp_path}", "--epochs=0.01")
-
-
-def test_B_max_on_the_command_line_limits_fixed_B(analysed, tmp_path):
-    front = analyse(analysed.folder, "--B_max=512", f"--out={tmp_path}", view="fixed_B",
-                    folder=tmp_path)
-    assert set(front["panels"]) == {"B=512"} == set(front["rows"])
-    for row in front["rows"]["B=512"]:
-        assert row["B_p"] * row["n"] <= 512
-
-
 def test_the_view_paper_equals_the_papers_path(analysed):
     runs, _ = frontier.read_runs(analysed.folder)
     panel = view_of(analysed, "paper")["panels"]["B_p=8"]
-    own = [run for run in runs if run["B_p"] == 8]
-    C = np.array(panel["envelope"]["C"])
-    found = frontier.n_star(own, C=C)
+    runs = [run for run in runs if run["B_p"] == 8]
+    found = frontier.n_star(runs, C=np.array(panel["envelope"]["C"]))
     assert panel["paper"]["envelope"]["n"][-1] == found["n"][-1]
-    for p, run in zip(panel["paper"]["points"], own):
+    for p, run in zip(panel["paper"]["points"], runs):
         assert p["C"] == run["C"][frontier.record_breaking(run["reward"], 0.005)].tolist()
-    assert panel["records"]["n"] == frontier.pooled_records(own, 0.005)["n"].tolist()
-    assert 0 < panel["paper"]["above"] < 0.03  # because its points are maxima of noisy evaluations
+    assert panel["records"]["n"] == frontier.pooled_records(runs, 0.005)["n"].tolist()
+    # the paper's points are maxima of noisy evaluations, so its frontier is too high
+    assert 0 < panel["paper"]["above"] < 0.03
 
 
 def test_pass_rates_of_the_training_problems(analysed):
     front = view_of(analysed, "pass1")
-    assert front["k"] == 16 and front["covers"] == "none" and len(front["passes"]) == 5
+    assert front["k"] == 16 and front["covers"] == "" and len(front["passes"]) == 5
     small, large = (next(r["matched"] for r in front["passes"] if r["n"] == n) for n in (4, 64))
     assert small["polarisation"] != large["polarisation"]
     assert sum(small["share"]) == pytest.approx(1)
-
-
-def test_thin_and_polarisation_worked_examples():
-    # 2 of 4 solved, two drawn: none solved 1/6, one 4/6, both 1/6
+    # if 2 of 4 are solved and two are drawn: none is solved with 1/6, one with 4/6, both with 1/6
     assert views.thin([4, 3], [2, 3], 2) == pytest.approx([1 / 12, 4 / 12, 7 / 12])
     assert views.thin([1], [1], 2).sum() == 0
     assert views.polarisation([4, 4], [0, 4]) == 1
@@ -451,6 +452,7 @@ def test_the_lr_view_finds_the_planted_lr(tmp_path):
     for lr, loss in ((1e-6, 0.05), (2e-6, 0.0), (4e-6, 0.03)):
         simulate(tmp_path, ns=(4, 16, 64), evals=30, words=(f"--lr_base={lr}",),
                  truth=lambda B_p, n, C: sim.truth(B_p, n, C) - loss * (C > 0))
+    simulate(tmp_path, ns=(8,), evals=30, words=("--lr_base=2e-6",))  # not compared: only one lr
     plan = frontier.parse([f"--runs={tmp_path}", f"--data={tmp_path}", "--B_max=0", "--C=2e6",
                            "--lrs=1e-6 2e-6 4e-6", f"--eval_every={2_000_000 // 30}"])
     (tmp_path / "sweep.json").write_text(json.dumps(dict(config=plan, cells=[])))
@@ -469,44 +471,19 @@ def test_several_sweeps_side_by_side(analysed, tmp_path):
     front = json.loads((tmp_path / "frontier_compare.json").read_text())
     assert [p["metric"] for p in front["panels"].values()] == [
         "validation avg@4", "training reward", "validation best@4"]
-    assert "needs two or more" in bad(frontier, f"--runs={analysed.folder}", "--view=compare")
 
 
-def test_budgets_that_do_not_overlap_and_other_units(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 16), evals=40)
-    edit(logs[32, 4, 0], ends_at(300_000))
-    edit(logs[32, 16, 0], lambda r: r if r["type"] != "eval" or r["step"] == 0
-         or r["rollouts"] > 400_000 else None)
-    for words in ([], ["--unit=gpu_hours"], ["--unit=tokens"], ["--metric=train"]):
-        frontier.main([f"--runs={tmp_path}", "--view=all", f"--out={tmp_path / 'out'}", *words])
-        assert "fixed_Bp" in (tmp_path / "out/report.txt").read_text()
-
-
-def test_missing_diverged_and_pruned_runs_are_noted(tmp_path):
-    logs = simulate(tmp_path, ns=(4, 8, 16), seeds=(0, 1), evals=20, unfinished=[(32, 8, 1)])
+def test_diverged_and_pruned_runs_and_missing_seeds_are_noted(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 16), seeds=(0, 1), evals=20)
     edit(logs[32, 4, 0], ends_at(600_000, "diverged"))
     edit(logs[32, 16, 0], ends_at(600_000, "pruned"))
-    (logs[32, 16, 1].parent / "log.jsonl").unlink()
+    logs[32, 16, 1].unlink()
     notes = "\n".join(analyse(tmp_path)["notes"])
     assert "diverged Bp32_n4_seed0" in notes and "pruned Bp32_n16_seed0" in notes
-    assert "unfinished Bp32_n8_seed1" in notes and "n=16 lr_base=1e-06: 1 of 2 seeds" in notes
+    assert "n=16 lr_base=1e-06: 1 of 2 seeds" in notes
 
 
-def test_views_without_their_data_are_refused(tmp_path):
-    simulate(tmp_path / "a", ns=(8, 16), evals=10)
-    simulate(tmp_path / "b", ns=(8,), evals=10)
-    for folder, view, why in (("a", "fixed_B", "no two cells with the same B"),
-                              ("a", "pass1", "0 runs in"),
-                              ("a", "lr", "has only one lr_base; run several"),
-                              ("b", "sensitivity", "no B_p with several n"),
-                              ("b", "slices", "only one n for each B_p")):
-        assert why in bad(frontier, f"--runs={tmp_path / folder}", f"--view={view}"), view
-    for log in (tmp_path / "a").glob("*/log.jsonl"):
-        edit(log, sim.without_counts)
-    assert "lack `correct`" in bad(frontier, f"--runs={tmp_path / 'a'}", "--view=best_worst")
-
-
-def test_a_number_that_the_updates_log_is_drawn_without_code_for_it(tmp_path, capsys):
+def test_a_number_added_to_the_step_records_is_drawn(tmp_path, capsys):
     logs = simulate(tmp_path, ns=(8, 16), evals=10)
     for (_, n, _), log in logs.items():
         edit(log, lambda r: r | dict(surprise=n * r["step"]) if r["type"] == "step" else r)
@@ -539,7 +516,7 @@ def test_fresh_pass_rates_replace_those_of_training(tmp_path):
                     type="train_pass", step=C // 512, rollouts=C, fresh=True, samples=[16] * 60,
                     ids=[f"p{j}" for j in range(60)], correct=[right * (j % 2) for j in range(60)]
                 )) + "\n")
-        if i == 0:  # the other run has no such records yet
+        if i == 0:  # the other run has no fresh records yet
             front = analyse(tmp_path, view="pass1")
             assert not front["fresh"] and all(len(r["moments"]) == 3 for r in front["passes"])
     front = analyse(tmp_path, view="pass1")
@@ -550,25 +527,13 @@ def test_fresh_pass_rates_replace_those_of_training(tmp_path):
 
 
 def test_the_edges_of_a_grid():
-    def cells(*ns, B_p=32):
-        return [SimpleNamespace(B_p=B_p, n=n) for n in ns]
-    for ns, n, B_max, side, add in (((2, 4, 8), 8, 0, "largest", 16), ((4, 8), 4, 0, "smallest", 2),
-                                    ((2, 4), 4, 128, "largest", None),
-                                    ((2, 4), 2, 0, "smallest", None)):
-        edge = frontier.grid_edge(32, n, 1e6, cells(*ns), B_max)
-        assert f"is the {side} n run" in edge["text"] and (edge["add"] or {}).get("n") == add
-        assert frontier.grid_edge(32, n, 1e6, cells(n), 0) is None
-    # the text names the B_p, because n = 8 is not the largest n of the grid
-    edge = frontier.grid_edge(128, 8, 1e6, cells(4, 8, B_p=128) + cells(4, 8, 16), 0)
-    assert "n = 8 is the largest n run at B_p = 128" in edge["text"]
-
-
-def test_the_panel_of_fixed_B_ends_with_the_full_batches(tmp_path):
-    """In results/grid_easy full batches of B = 64 end after 512 updates. Smaller batches make
-    more, but they do not count as a switch there."""
-    front = analyse(ROOT / "results/grid_easy", f"--out={tmp_path}", view="fixed_B",
-                    folder=tmp_path)
-    panel = front["panels"]["B=64"]
-    env = panel["envelope"]
-    assert panel["range"][1] == pytest.approx(512, rel=1e-9)
-    assert env["B_p"][-1] * env["n"][-1] == 64 and 0.72 <= env["highest"][-1] <= 0.78
+    def edge(n, *ns, B_max=0):
+        cells = [SimpleNamespace(B_p=32, n=n) for n in ns]
+        return frontier.grid_edge(SimpleNamespace(B_p=32, n=n), cells, B_max)
+    largest, smallest = edge(8, 2, 4, 8), edge(4, 4, 8)
+    assert "n = 8 is the largest n run at B_p = 32 " in largest["text"]
+    assert "n = 4 is the smallest n run" in smallest["text"]
+    assert (largest["add"], smallest["add"]) == (dict(B_p=32, n=16), dict(B_p=32, n=2))
+    limited = edge(4, 2, 4, B_max=128)
+    assert limited["add"] is None and limited["text"].endswith("B_p n is limited to 128")
+    assert edge(4, 2, 4, 8) is edge(2, 2, 4) is edge(8, 8) is None

@@ -1,26 +1,17 @@
-"""Test tests/gpu_report.sh and .py: the form of results/gpu.md, filled in from logs and steps."""
+"""Test tests/gpu_report.sh and .py, which fill results/gpu.md in on a machine with a GPU."""
 import os
 import re
 import subprocess
 import sys
 
-from conftest import ROOT, executable, load_script, logs
-
-report = load_script("tests/gpu_report.py")
-
-
-def test_the_form_is_the_committed_page(tmp_path):
-    """As long as nobody has filled it in, the page holds no numbers."""
-    page = (ROOT / "results/gpu.md").read_text()
-    if "| not run |" in page.split("driver", 1)[1].split("\n")[0]:
-        assert page == report.page(tmp_path / "none")
+from conftest import executable, linked, logs
+from gpu_report import CELLS
 
 
 def test_one_command_fills_the_page_in(swept, tmp_path):
-    """Run the script with a `python` that answers for the GPU and copies real logs for the two
-    cells.
+    """Run the script with a `python` that answers for the GPU and copies a real log for both cells.
 
-    A step that fails is on the page, with its exit code.
+    The page reports a step that fails, with its exit code.
     """
     (log,) = [swept[0] / run / "log.jsonl" for run in logs(swept[0]) if "_n4_" in run]
     called = tmp_path / "called"
@@ -37,18 +28,13 @@ case "$*" in
     *) exec '{sys.executable}' "$@" ;;
 esac
 """)
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    for path in ROOT.iterdir():
-        if path.name not in (".git", ".venv", "runs"):
-            (clone / path.name).symlink_to(path)
-    env = {key: value for key, value in os.environ.items() if key not in ("NS", "C", "MODEL")}
-    done = subprocess.run(["bash", "tests/gpu_report.sh"], cwd=clone, capture_output=True,
-                          text=True, env=env | dict(PYTHON=str(python)))
+    done = subprocess.run(["bash", "tests/gpu_report.sh"], cwd=linked(tmp_path / "clone"),
+                          capture_output=True, text=True,
+                          env=os.environ | dict(PYTHON=str(python)))
     assert done.returncode == 0, done
     page = (tmp_path / "page.md").read_text()
     assert '| {"gpus": 1, "why": ""} |' in page and "FAILED (1)" in page and "0.5B: update" in page
-    for cell in report.CELLS.values():
+    for cell in CELLS.values():
         assert f"| {cell} | measured | expected |" in page
     rows = re.findall(r"^\| (tokens generated per second|seconds of an update, all in all) \| "
                       r"([\d.,]+) \| ([\d.,]+) \|$", page, re.M)

@@ -1,6 +1,7 @@
 """Test core/lora.py: adapters in training, in the engine's copy, in checkpoints, in the final
 model."""
 import copy
+import sys
 
 import pytest
 import torch
@@ -16,14 +17,15 @@ WORDS = ["--B_p=4", "--n=4", "--C=96", "--eval_every=80", "--save_every=48", "--
          "--kl_coef=0.1", "--warmup=0", "--device=cpu", "--lora_rank=4"]
 
 
-def logps(model, tiny):
+def logps(model):
+    """Return a model's log-probs of two responses."""
     ids = torch.arange(2, 22).view(2, 10)
     lengths = torch.tensor([3, 4]), torch.tensor([7, 6])
     with torch.no_grad():
         return train_grpo.token_logps(model, ids, *lengths, 0.6)[0]
 
 
-def moved(tiny):
+def adapted_model(tiny):
     """Return a model with adapters whose B is not 0."""
     model = lora.add_adapters(lora.freeze(engine.load_model(tiny.model, "cpu")[0], False), 4)
     torch.manual_seed(1)
@@ -35,9 +37,9 @@ def moved(tiny):
 
 def test_only_adapters_are_trained_and_they_begin_at_the_base_model(tiny):
     base, _ = engine.load_model(tiny.model, "cpu")
-    plain, names = logps(base, tiny), [name for name, _ in base.named_parameters()]
+    plain, names = logps(base), [name for name, _ in base.named_parameters()]
     model = lora.add_adapters(lora.freeze(copy.deepcopy(base), False), 4)
-    assert torch.equal(logps(model, tiny), plain)
+    assert torch.equal(logps(model), plain)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     # A and B of q, k, v, o, gate, up, down in each of two layers; not the head
     assert len(trained) == 2 * 7 * 2 and all(".lora_" in name for name in trained)
@@ -45,34 +47,43 @@ def test_only_adapters_are_trained_and_they_begin_at_the_base_model(tiny):
 
 
 def test_adapters_merged_switched_off_and_removed(tiny):
-    """The engine's merged weights compute what the adapters do; with adapters off it is the base
-    model."""
+    """The merged weights, in the engine or in place, give the log-probs of the model with adapters.
+
+    With its adapters off, the model has the log-probs of the base model.
+    """
     base, _ = engine.load_model(tiny.model, "cpu")
-    model = moved(tiny)
-    plain, adapted = logps(base, tiny), logps(model, tiny)
+    model = adapted_model(tiny)
+    plain, adapted = logps(base), logps(model)
     assert (adapted - plain).abs().max() > 0.1
     with lora.adapters_off(model):
-        assert torch.equal(logps(model, tiny), plain)
-    assert torch.equal(logps(model, tiny), adapted)
+        assert torch.equal(logps(model), plain)
+    assert torch.equal(logps(model), adapted)
     assert sum(p.requires_grad for p in model.parameters()) == 28
     hf = engine.HFEngine(base, None, dict(dtype="auto", activation_checkpointing="true"))
     hf.load(train_grpo.full_weights(model))
-    assert torch.allclose(logps(hf.model, tiny), adapted, atol=1e-5)
-    assert torch.equal(logps(base, tiny), plain)
+    assert torch.allclose(logps(hf.model), adapted, atol=1e-5)
+    assert torch.equal(logps(base), plain)
     lora.merge_adapters(model)
-    assert torch.allclose(logps(model, tiny), adapted, atol=1e-5)
+    assert torch.allclose(logps(model), adapted, atol=1e-5)
     assert [n for n, _ in model.named_parameters()] == [n for n, _ in base.named_parameters()]
+
+
+def step_records(folder):
+    """Return the records of the updates of a run, without times."""
+    return [{key: x for key, x in r.items() if key not in ("wall_s", "gen_s", "train_s")}
+            for r in read_log(folder / "log.jsonl") if r["type"] == "step"]
 
 
 @pytest.fixture(scope="module")
 def run(tiny, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lora")
-    assert train_grpo.main([*tiny.words, *WORDS, f"--out={folder / 'run'}"]) == 0
-    return folder / "run"
+    """Return the folder of a finished run of six updates with adapters."""
+    folder = tmp_path_factory.mktemp("lora") / "run"
+    assert train_grpo.main([*tiny.words, *WORDS, f"--out={folder}"]) == 0
+    return folder
 
 
 def test_a_run_learns_and_its_checkpoint_is_small(tiny, run):
-    steps = [r for r in read_log(run / "log.jsonl") if r["type"] == "step"]
+    steps = step_records(run)
     # the reference is the base model: no KL before the first update, some after it
     assert len(steps) == 6 and steps[0]["kl"] == pytest.approx(0, abs=1e-9)
     assert steps[-1]["kl"] > 1e-3 and all(r["tis_mean"] < 1e-4 for r in steps)
@@ -90,22 +101,16 @@ def test_a_run_learns_and_its_checkpoint_is_small(tiny, run):
 
 
 def test_a_resumed_run_writes_the_same_log(tiny, run, tmp_path):
-    words = [*tiny.words, *WORDS, f"--out={tmp_path / 'run'}"]
-    assert train_grpo.main([*words, "--C=48"]) == 0
-    assert train_grpo.main(words) == 0
-    one, two = [[{k: v for k, v in r.items() if k not in ("wall_s", "gen_s", "train_s")}
-                 for r in read_log(at / "log.jsonl") if r["type"] == "step"]
-                for at in (run, tmp_path / "run")]
-    assert one == two
+    for C in (48, 96):
+        assert train_grpo.main([*tiny.words, *WORDS, f"--C={C}", f"--out={tmp_path}"]) == 0
+    assert step_records(tmp_path) == step_records(run)
 
 
 def test_activation_checkpointing_changes_nothing(tiny, run, tmp_path):
     """Layers are recomputed with their adapters on, although the reference had them off."""
     assert train_grpo.main([*tiny.words, *WORDS, "--activation_checkpointing=true",
-                            f"--out={tmp_path / 'run'}"]) == 0
-    one, two = [[r for r in read_log(at / "log.jsonl") if r["type"] == "step"]
-                for at in (run, tmp_path / "run")]
-    for a, b in zip(one, two, strict=True):
+                            f"--out={tmp_path}"]) == 0
+    for a, b in zip(step_records(run), step_records(tmp_path), strict=True):
         for key in ("loss", "grad_norm", "kl", "reward"):
             assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5), key
 
@@ -120,7 +125,7 @@ def test_refused_with_adapters(tiny, words, message):
 
 def test_adapters_train_on_one_gpu_and_need_peft(tiny, monkeypatch):
     words = [*tiny.words, "--B_p=4", "--n=4", "--C=480", "--lora_rank=4", "--device=cpu"]
-    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(train_grpo.BadInput, match="--lora_rank=4: peft is not installed"):
         train_grpo.main(words)
     monkeypatch.setattr(train_grpo, "WORLD", 2)

@@ -68,8 +68,8 @@ def test_tensorboard_has_the_records(tmp_path):
 
 
 def test_a_log_is_followed_and_a_resumed_run_replaces_its_points(tmp_path):
-    """Each record is copied before the next is written. Then a killed run resumes from its
-    checkpoint at 64 rollouts and logs another reward at 128."""
+    """Records are copied before the run ends. Then the killed run resumes from its checkpoint at 64
+    rollouts and logs another reward at 128 rollouts."""
     pytest.importorskip("tensorboard")
     write_log(tmp_path, RECORDS[:4])
     seen = []
@@ -79,7 +79,7 @@ def test_a_log_is_followed_and_a_resumed_run_replaces_its_points(tmp_path):
         return lambda *words: (write(*words), seen.append(words))
     thread = threading.Thread(target=mirror.follow, args=(tmp_path, to, 0.01), daemon=True)
     thread.start()
-    wait_for(lambda: len(seen) == 3)  # four records, and the header has no numbers
+    wait_for(lambda: len(seen) == 3)  # the header has no numbers
     again = [*RECORDS[:3], RECORDS[3] | dict(reward=0.25)]
     write_log(tmp_path, again)
     wait_for(lambda: len(seen) == 6)

@@ -62,7 +62,7 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
     (dict(CUDA_VISIBLE_DEVICES="7", JOBS="2", words="--engine=hf"), 0, ["7", "7"]),
 ])
 def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
-    """The two runs get GPUs from the variable or from nvidia-smi; they print them and fail."""
+    """The two runs get the GPUs of CUDA_VISIBLE_DEVICES or nvidia-smi, write them down and fail."""
     lines = "".join(f"echo 'GPU {i}: NVIDIA H100 80GB HBM3 (UUID: GPU-{i})'\necho '  MIG 1g.10gb "
                     f"Device 0: (UUID: MIG-{i})'\n" for i in range(smi))
     executable(tmp_path / "bin/nvidia-smi", lines or "echo 'NVIDIA-SMI has failed'; exit 9\n")
@@ -104,7 +104,7 @@ def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
 
 
 def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
-    """torchrun would pass Ctrl-C on to its ranks, which would end without a checkpoint."""
+    """If torchrun passed Ctrl-C on to its ranks, the ranks would end without a checkpoint."""
     process = run_sweep(tiny, tmp_path, "--eval_every=1", "--samples=64", "--device=cpu",
                     GPUS_PER_RUN="2", CUDA_VISIBLE_DEVICES="0,1", NS="2", start=True)
     found = lambda: [p for p in tmp_path.glob("Bp*/log.jsonl")
@@ -171,14 +171,14 @@ exec '{sys.executable}' "$@"
     (0, "", dict(GPUS_PER_RUN="0"), [], False), (0, "", {}, ["--device=cpu"], False),
     (2, "", dict(CUDA_VISIBLE_DEVICES="3,5"), [], False)])
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
-    """If it does not, one line says so before a problem is measured, instead of a sweep on the CPU.
+    """If torch sees fewer GPUs, one line says so before problems are measured.
 
-    How much memory a run takes is not known, so it does not matter how large a card or MIG slice
-    is.
+    Without the check the sweep would use the CPU. The memory of a card or MIG slice does not
+    matter, because it is not known how much memory a run takes.
     """
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
     done = subprocess.run([sys.executable, "-m", "core.prepare", "easy", *tiny.words,
-                           "--ns=2 4", "--bps=2", "--C=64", *words],
+                           "--ns=2 4", "--bps=2", "--C=64", "--eval_every=16", *words],
                           cwd=ROOT, env=node | env, capture_output=True, text=True)
     assert not (ends and done.stdout) and done.stderr.count("\n") == ends, done
     assert done.returncode == (2 if ends else 0), done
@@ -206,7 +206,7 @@ def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, missing)
 
 
 def test_the_probe_names_the_driver(monkeypatch, capsys):
-    """It prints torch's own error and the drivers that its CUDA needs, and a kernel that fails."""
+    """The probe prints torch's error with the driver that CUDA needs, and a kernel's error."""
     def too_old(*_, **__):
         raise RuntimeError("The NVIDIA driver on your system is too old (found version 12040).\n"
                            "More")
@@ -242,8 +242,8 @@ def test_the_kernel_of_the_probe(tmp_path):
 
 
 @pytest.mark.parametrize("env, given", [({}, ["", ""]), (dict(GPUS_PER_RUN="1"), ["0", "1"])])
-def test_the_embedded_model_takes_the_cpu(tmp_path, world, env, given):
-    """Also on a machine with GPUs, and without vLLM, unless GPUS_PER_RUN is set."""
+def test_the_embedded_model_trains_on_the_cpu(tmp_path, world, env, given):
+    """It does so without vLLM and even if there are GPUs, unless GPUS_PER_RUN is set."""
     node = fake_node(tmp_path / "bin", 2, 80) | env
     say = executable(tmp_path / "bin/say",
                      f'echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1')
@@ -282,7 +282,7 @@ def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env, ends
 
 
 def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
-    """If another model's splits hold fewer problems, the sweep takes all of them and says so.
+    """If another model's split has fewer problems than D, the sweep trains on all and says so.
 
     A larger D on the command line is an error.
     """
@@ -290,7 +290,7 @@ def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
     data = tmp_path / "data"
     data.mkdir()
     (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
-    arm = "--recipe=easy --D=6000 --ns=2 --bps=2 --C=16"
+    arm = "--recipe=easy --D=6000 --ns=2 --bps=2 --C=16 --eval_every=4"
     (data / "presets.json").write_text(json.dumps(dict(easy=dict(about="", arms=dict(easy=arm)))))
     words = [f"--data={data}", f"--model={tiny.model}", "--split=all", "--max_prompt_tokens=16",
              "--max_new_tokens=12", f"--runs={tmp_path / 'runs'}"]
@@ -305,7 +305,7 @@ def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
 
 
 def test_each_gpu_measures_a_share(tiny, tmp_path):
-    """If the terminal closes, the shares end with prepare.py; the same command resumes them."""
+    """If the terminal closes, prepare.py ends the shards. The same command resumes the shards."""
     data, out = tmp_path / "data", tmp_path / "runs"
     data.mkdir()
     (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
@@ -338,24 +338,12 @@ def on_gpus(page):
             for env, preset, words in found if "Qwen" in env]
 
 
-def test_the_sweeps_of_the_pages_are_deep():
-    """Every cell of a command for a node makes 150 updates or more.
-
-    The paper's larger n win only after 155 to 264.
-    """
-    for page in ("README.md", "docs/gpu.md"):
-        for env, preset, _ in on_gpus(page):
-            keys = [(key, env.get(key.upper())) for key in ("data", "model", "ns", "C", "bps")]
-            arms = sweep.arms(preset, [f"--{key}={value}" for key, value in keys if value])
-            if preset in config.RECIPES:
-                assert min(config.derive(c)["M"] for c in sweep.cells(arms[0])) >= 150, (page, env)
-
-
 @pytest.mark.parametrize("cards", [1, 4, 8])
 def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
-    """README's sweep and docs/gpu.md's give each run its GPUs, or say in one line why they cannot.
+    """The sweeps in README and docs/gpu.md give each run its GPUs, or say in one line why not.
 
-    The runs note what they were given, and fail.
+    The runs write down their GPUs and fail. Every cell makes 150 updates or more, because in the
+    paper a larger n takes the lead after 155 to 264.
     """
     commands = [*on_gpus("README.md"), *on_gpus("docs/gpu.md")]
     assert len(commands) >= 2
@@ -364,10 +352,12 @@ echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
     node = fake_node(tmp_path / "bin", cards, 80)
     for env, preset, words in commands:
         (tmp_path / "given").unlink(missing_ok=True)
+        words += [f"--{key}={env[key.upper()]}" for key in ("model", "data", "ns", "C")]
+        if preset in config.RECIPES:
+            grid = sweep.cells(sweep.arms(preset, words)[0])
+            assert min(config.derive(c)["M"] for c in grid) >= 150, env
         done = subprocess.run([sys.executable, "-m", "core.sweep", "run", preset, *words,
-                               *[f"--{name.lower()}={env[name]}" for name in ("MODEL", "DATA")],
-                               f"--ns={env['NS']}", f"--C={env['C']}", f"--runs={tmp_path}/runs"],
-                              cwd=ROOT, capture_output=True, text=True,
+                               f"--runs={tmp_path}/runs"], cwd=ROOT, capture_output=True, text=True,
                               env=node | env | dict(LAUNCH=str(say)))
         given = []
         if (tmp_path / "given").exists():

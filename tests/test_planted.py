@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core.log import read_log, read_plan
+from core.log import read_log
 from conftest import logs
 from core import sweep
-from core.runs import missing_cells, read_runs
 import planted
 from planted import DATA, plant
 
@@ -16,22 +15,7 @@ import atlas
 from arms import Atlas
 
 
-@pytest.mark.parametrize("study", sweep.presets(DATA))
-def test_every_study_is_planted_as_its_sweeps_ask(study, tmp_path):
-    """All cells of every arm exist, have ended and can be compared. A second call writes none."""
-    arms = plant(tmp_path, study, thin=True)
-    assert list(arms) == list(sweep.presets(DATA)[study]["arms"])
-    for folder in arms.values():
-        runs, dropped = read_runs(folder)
-        assert not dropped and not missing_cells(folder, runs, dropped)
-        assert len(runs) == len(read_plan(folder)["cells"])
-        assert all(run["hours"] > 0 for run in runs)
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*/log.jsonl")}
-    plant(tmp_path, study, thin=True)
-    assert written == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*/log.jsonl")}
-
-
-def test_a_planted_log_has_the_records_of_a_trained_one(swept, tmp_path):
+def test_a_planted_log_has_only_fields_of_a_trained_one(swept, tmp_path):
     def fields(records):
         out = {}
         for r in records:
@@ -42,13 +26,14 @@ def test_a_planted_log_has_the_records_of_a_trained_one(swept, tmp_path):
     planted = fields(read_log(next(folder.glob("*/log.jsonl"))))
     trained = fields(next(iter(logs(swept[0]).values())))
     fresh = planted.pop(("train_pass", True))
-    assert planted == trained
+    assert set(planted) == set(trained)
+    assert all(planted[kind] <= trained[kind] for kind in planted)
     assert fresh > planted["train_pass", False]
 
 
-# Rows that are not judged, or that a planting does not decide: the verdict by the paper's claims
-# and by their opposites, None if any verdict will do. The last test of this file and test_atlas.py
-# plant the missing signs
+# Rows with other verdicts than the rest: (verdict if the paper's claims are planted, verdict if
+# their opposites are planted), None if any verdict will do. The last test of this file and
+# test_atlas.py plant what decides these rows
 APART = {"Figures 5 and 15": ("shown", "shown"), "Figure 1": ("shown", "shown"),
          # every B_p of the paper's grids is stable from its smallest on; see test_atlas.py
          "section 4.2, the smallest stable B_p": ("underpowered", "underpowered"),
@@ -79,7 +64,7 @@ def test_a_page_says_what_was_planted(study, claims, verdict, tmp_path):
 
 
 def at_equal_updates(cfg, level, claims, C, part="val", curve=planted.curve):
-    """Return `planted.curve`, with a baseline from more rollouts that brings nothing per update."""
+    """Return `planted.curve`, changed so that a larger baseline adds nothing per update."""
     return curve(cfg, level, claims, C * (cfg["n_train"] or cfg["n"]) / cfg["n"], part)
 
 
@@ -100,7 +85,7 @@ CHEAP = dict(TERMS=planted.TERMS | dict(hard=planted.TERMS["hard"] | {(1, 1): 0.
      QUIET | dict(curve=at_equal_updates), "confirmed")])
 def test_claims_that_the_two_plantings_leave_open(study, row, claims, thin, constants, verdict,
                                                   tmp_path, monkeypatch):
-    """Each row of APART is decided the other way if the opposite is planted."""
+    """Each row of APART gets its missing verdict from other constants in planted.py."""
     for name, value in constants.items():
         monkeypatch.setattr(planted, name, value)
     planted.family.cache_clear()

@@ -1,4 +1,4 @@
-"""Pruned sweeps: which cells end at a rung, the order of rungs, the bench, PRUNE=1."""
+"""Test pruned sweeps: which cells end at a rung, the order of rungs, the bench, PRUNE=1."""
 import json
 import re
 import shlex
@@ -24,7 +24,7 @@ from conftest import logs, run_sweep, tree  # noqa: E402
 
 
 def ended(truth, C, ns=(8, 16, 32, 64, 128, 512), draw=3):
-    """Return the n of planted curves that end at C."""
+    """Return the values of n that pruning ends at C, for planted curves."""
     runs = simulated(draw, truth, ns=ns, seeds=2, evals=50)
     return sorted(sweep.last_third(bench.curves(runs), C))
 
@@ -142,7 +142,8 @@ def test_a_sweep_goes_through_its_rungs_and_can_be_killed(world, tmp_path, comma
         train(line, full)
     assert not pruned(folder)
 
-    # killed after the first end record, then within one, which leaves half a line
+    # a process is killed after the first end record, and another one within an end record, which
+    # leaves half a line
     real = sweep.end_as_pruned
     with monkeypatch.context() as m:
         m.setattr(sweep, "end_as_pruned", lambda folder: (real(folder), sys.exit(9)))
@@ -180,7 +181,7 @@ def test_a_sweep_goes_through_its_rungs_and_can_be_killed(world, tmp_path, comma
     runs, dropped = read_runs(folder)
     assert len(runs) == 10 and not missing_cells(folder, runs, dropped)
     assert sweep.list_failed("easy", [f"--runs={folder}"]) == 0
-    # a cell added later is compared at each rung with the others as they were there
+    # a cell that is added later is compared with the rewards of the other cells at each rung
     more = "--ns=8 32 64 128 256 512"
     lines = commands(more)
     assert len(lines) == 2 and all("--n=256" in x and "--C=100000" in x for x in lines)
@@ -210,8 +211,8 @@ def test_a_cell_in_its_warm_up_is_not_ended(world, tmp_path, commands):
 
 
 def test_a_pruned_cell_is_not_evidence_against_its_n():
-    """With n = 2 and 64 pruned at C/4, the verdict lists them as left out and is not `flat`,
-    although n = 2 and 8 have the same curve. n = 64, far below, is not tied with them."""
+    """If n = 2 and 64 are pruned at C/4, the verdict lists n = 2 and 64 as left out. The verdict is
+    not `flat`, although n = 2 and 8 have the same curve. n = 64, far below, is never tied."""
     def truth(B_p, n, C):
         x = np.log2(np.maximum(C, 1) / 4e6)
         return (0.6 + 0.03 * x - (0.15 if n == 64 else 0)).clip(0.2, 1)
@@ -226,7 +227,7 @@ def test_a_pruned_cell_is_not_evidence_against_its_n():
 
 
 def test_over_ten_sweeps_two_thirds_of_the_rollouts_and_a_fifth_of_a_point():
-    """These are the targets on the paper's curves; the bench measures how often they are met."""
+    """Pruning meets these targets on the paper's curves; the bench measures how often."""
     ns = tuple(2 ** i for i in range(3, 12))
     rows = [bench.compare(simulated(700 + draw, paper(), ns=ns), bench.CFG, paper())
             for draw in range(10)]

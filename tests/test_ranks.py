@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import PATIENCE, ROOT, run_script, wait_for, warm_python
 from safetensors.torch import load_file
+from test_models import tiny_model
 
 from core import models
 from core.log import read_log
@@ -23,7 +24,7 @@ TWO, FOUR = (["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node=
 
 
 def torchrun(script, *words, cwd=ROOT, ranks=TWO):
-    """Run all ranks to their end.
+    """Run all ranks to their end and assert that they succeed.
 
     If gloo dies in native code or cannot connect (about once in a thousand starts), the same
     command runs again, from the checkpoint, and a warning shows where it died.
@@ -41,7 +42,7 @@ def torchrun(script, *words, cwd=ROOT, ranks=TWO):
 
 @pytest.fixture(scope="module")
 def updates(tiny, tmp_path_factory):
-    """Return {ranks: the weights after tests/ranks.py}.
+    """Return {ranks: what tests/ranks.py saves}: the changes of the weights and the log's fields.
 
     The batch has four groups of four; one is all right and one all wrong.
     """
@@ -66,32 +67,23 @@ def updates(tiny, tmp_path_factory):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo"])
-def test_ranks_give_the_gradients_of_one(updates, tiny, case, ranks):
-    """Plain gradient descent moves the weights by the gradients, alike to 1e-4 of the move.
+def test_ranks_give_the_gradients_of_one(updates, case, ranks):
+    """Plain gradient descent changes the weights by the same vector, to 1e-4 of its norm.
 
-    Rounding of the weights is 3e-6 of it, and one lost token is 1e-2 or more.
-    The record's fields agree too. Rollouts are dealt to the ranks by length.
+    Rounding of the weights is 3e-6 of the norm, and one lost token is 1e-2 or more. The record's
+    fields agree too.
     """
-    base = {name: 1.02 * p for name, p in models.load_model(tiny.model)[0].named_parameters()}
-    base |= {f"critic.{name}": p
-             for name, p in models.load_critic(tiny.model, "cpu").named_parameters()}
-    names = [name for name in updates[1] if name.startswith(case + ".")
-             and not name.endswith("fields")]
-    assert len(names) >= 20 and set(updates[1]) == set(updates[ranks])
-    for part in ({n for n in names if "critic" not in n}, {n for n in names if "critic" in n}):
-        one, two, begun = [torch.cat([w[n if w is not base
-                                        else n.removeprefix(case + ".")].detach().flatten()
-                                        for n in sorted(part)])
-                           if part else torch.ones(1) for w in (updates[1], updates[ranks], base)]
-        assert (two - one).norm() <= 1e-4 * (one - begun).norm() if part else True
-        assert not part or (one - begun).norm() > 0.01
-    assert torch.allclose(updates[1][f"{case}.fields"], updates[ranks][f"{case}.fields"],
-                          rtol=1e-4, atol=1e-6)
+    one, many = [{name: x for name, x in updates[k].items() if name.startswith(f"{case}.")}
+                 for k in (1, ranks)]
+    assert set(one) == set(many) and len(one) == (3 if case == "ppo" else 2)
+    fields = f"{case}.fields"
+    assert torch.allclose(one.pop(fields), many.pop(fields), rtol=1e-4, atol=1e-6)
+    for name, change in one.items():
+        assert change.norm() > 0.01 and (many[name] - change).norm() <= 1e-4 * change.norm()
 
 
 WORDS = ["--B_p=4", "--n=4", "--C=480", "--eval_every=80", "--save_every=48", "--lr_base=2e-3",
-         "--algo=ppo", "--critic_lr=1e-3",
-         "--updates=2", "--device=cpu", "--out=run"]
+         "--algo=ppo", "--critic_lr=1e-3", "--updates=2", "--device=cpu", "--out=run"]
 
 
 @pytest.fixture(scope="module")
@@ -103,22 +95,25 @@ def alone(tiny, tmp_path_factory):
     return folder / "run"
 
 
-def same_training(a, b):
-    """Check that two logs agree, except for the last bits of sums."""
-    for one, two in zip(*[[r for r in read_log(run / "log.jsonl") if r["type"] != "header"]
+def same_training(a, b, steps=None):
+    """Assert that the records of two runs agree, except for the last bits of sums.
+
+    steps: compare only the records of the first few updates.
+    """
+    kinds = ("step",) if steps else ("step", "eval", "train_pass", "end")
+    for one, two in zip(*[[r for r in read_log(run / "log.jsonl") if r["type"] in kinds][:steps]
                           for run in (a, b)], strict=True):
         for key in set(one) - {"wall_s", "gen_s", "train_s"}:
             assert two[key] == (pytest.approx(one[key], rel=2e-3, abs=1e-4)
                                 if isinstance(one[key], float) else one[key]), (key, one, two)
 
 
-def two_ranks(tiny, folder, updates, python=None):
+def two_ranks(folder, *words, updates, python=None):
     """Start a run on two ranks and wait for some updates or its end: (its torchrun, its log)."""
     log = folder / "run/log.jsonl"
-    child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *tiny.words,
-                              *WORDS], cwd=folder, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True,
-                             env=os.environ | dict(PYTHON_EXEC=python or warm_python()))
+    child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *words],
+                             cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True, env=os.environ | dict(PYTHON_EXEC=python or warm_python()))
     wait_for(lambda: child.poll() is not None
              or (log.exists() and log.read_bytes().count(b'"step", "step"') >= updates))
     return child, log
@@ -127,9 +122,9 @@ def two_ranks(tiny, folder, updates, python=None):
 def test_two_ranks_stop_one_continues_and_two_finish(tiny, alone, tmp_path):
     """Stop one of two ranks, continue on one rank and finish on two.
 
-    The other rank stops at the same update, and the log is that of a run that never stopped.
+    The other rank stops at the same update. The log equals the log of a run that never stopped.
     """
-    child, log = two_ranks(tiny, tmp_path, updates=5)
+    child, log = two_ranks(tmp_path, *tiny.words, *WORDS, updates=5)
     os.kill(ranks_of(child)[1], signal.SIGTERM)
     output, _ = child.communicate(timeout=PATIENCE)
     last = read_log(log)[-1]
@@ -165,11 +160,11 @@ def ranks_of(child):
 
 
 def test_a_rank_that_crashes(tiny, alone, tmp_path):
-    """A crash in native code ends both ranks and prints where our code was.
+    """A crash in native code ends both ranks and prints Python's stack.
 
     The next start resumes from the last checkpoint.
     """
-    child, _ = two_ranks(tiny, tmp_path, updates=8, python=sys.executable)
+    child, _ = two_ranks(tmp_path, *tiny.words, *WORDS, updates=8, python=sys.executable)
     os.kill(ranks_of(child)[0], signal.SIGSEGV)
     output, _ = child.communicate(timeout=PATIENCE)
     assert child.returncode and "Fatal Python error: Segmentation fault" in output, output[-3000:]
@@ -179,9 +174,9 @@ def test_a_rank_that_crashes(tiny, alone, tmp_path):
 
 
 def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
-    """Two ranks write files of 4 kB, because the host must not hold more than one file.
+    """Two ranks write many files of 4 kB each, because the host must hold only one file at a time.
 
-    One process reads the trained weights from them, and one rank can continue the run.
+    One process can read the trained weights from the files, and one rank can continue the run.
     """
     script = tmp_path / "small.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import train_grpo\n"
@@ -192,7 +187,7 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
     files = list(path.glob("*.safetensors"))
     assert len(files) >= 20 and len({p.name.split("-")[1] for p in files}) == 2, files
     assert set(json.loads((path / "state.json").read_text())["files"]) == {p.name for p in files}
-    # a file holds one tensor or more
+    # a file holds at least one whole tensor, so some files are larger than 4 kB
     assert max(p.stat().st_size for p in files) < 0.2 * sum(p.stat().st_size for p in files)
     read, _ = models.load_model(path)
     exported = load_file(tmp_path / "run/model/model.safetensors")
@@ -200,38 +195,40 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
         assert torch.equal(weight, exported[name]), name
     done = run_script("train_grpo.py", *tiny.words, *WORDS, "--C=160", cwd=tmp_path)
     assert done.code == 0 and "from update 4" in done.stderr, done.stderr
-    one, two = [[r for r in read_log(run / "log.jsonl") if r["type"] == "step"][:10]
-                for run in (alone, tmp_path / "run")]
-    assert len(two) == 10
-    for a, b in zip(one, two):
-        for key in ("loss", "grad_norm", "reward", "kl", "value_loss"):
-            assert b[key] == pytest.approx(a[key], rel=2e-3, abs=1e-4), (key, a, b)
+    same_training(alone, tmp_path / "run", steps=10)
 
 
-def test_ranks_never_hold_the_whole_model(tiny, tmp_path):
-    """Ranks have no weights before the model is split, and then the shards of the file."""
+def test_shards_and_buffers_are_those_of_the_whole_model(tiny, tmp_path):
+    """Rank 0 reads a model and sends the shards and buffers, such as those of rotary embeddings."""
+    tiny_model("FalconH1").save_pretrained(tmp_path / "falcon")  # only its constructor sets a buffer
+    models.load_tokenizer(tiny.model).save_pretrained(tmp_path / "falcon")
     script = tmp_path / "load.py"
     script.write_text(f"""import sys; sys.path.insert(0, {str(ROOT)!r})
 import torch, train_grpo
-from core import models
+from core import engine, models
+from config import parse
 models.start_ranks("cpu")
-whole, _ = models.load_model({str(tiny.model)!r}, "cpu")
-critic_whole = models.load_critic({str(tiny.model)!r}, "cpu")
-model, _ = models.load_model({str(tiny.model)!r}, "meta")
-critic = models.load_critic({str(tiny.model)!r}, "meta")
 ids = torch.arange(2, 22).view(2, 10)
 inputs = ids, torch.tensor([3, 4]), torch.tensor([7, 6])
-for real, m, forward in ((whole, model, train_grpo.token_logps),
-                         (critic_whole, critic, train_grpo.token_values)):
-    assert all(p.is_meta for p in m.parameters())
+causal = lambda path, device: models.load_model(path, device)[0]
+for path, load, forward in (({str(tiny.model)!r}, causal, train_grpo.token_logps),
+                            ("falcon", causal, train_grpo.token_logps),
+                            ({str(tiny.model)!r}, models.load_critic, train_grpo.token_values)):
+    real, m = load(path, "cpu"), load(path, "meta")
+    copy = forward is train_grpo.token_logps and engine.HFEngine(m, None, parse([]), "cpu")
     models.shard_model(m, "cpu", forward)
     assert all(p.is_meta for p in m.parameters())
-    models.load_shards(m, {str(tiny.model)!r}, "cpu")
+    models.load_shards(m, path, "cpu")
     for (name, want), (same, got) in zip(real.named_parameters(), train_grpo.full_weights(m)):
         assert name == same and torch.equal(want, got), name
+    if copy:
+        copy.load(train_grpo.full_weights(m))
+    for ours in (m, copy and copy.model):
+        for (name, want), got in zip(real.named_buffers(), ours.buffers() if ours else ()):
+            assert torch.equal(want, got), name
     local = sum(p.to_local().numel() for p in m.parameters())
     assert local < 0.6 * sum(p.numel() for p in real.parameters())
-    more = (0.6,) if real is whole else ()
+    more = (0.6,) if copy else ()
     want, got = forward(real, *inputs, *more), train_grpo.call_sharded(forward, m)(*inputs, *more)
     for a, b in zip(want, got):
         assert torch.allclose(a, b, atol=1e-6)
@@ -240,8 +237,7 @@ for real, m, forward in ((whole, model, train_grpo.token_logps),
 
 
 def test_ranks_count_each_problem_once(world, tmp_path):
-    """train_pass and the evaluations of two ranks are those of one, whichever rank drew a rollout.
-    """
+    """Two ranks write the same train_pass and eval records as one rank."""
     for name, count in (("easy", 7), ("very_easy", 5)):
         first = (world.splits / f"{name}_val.jsonl").read_text().splitlines(True)[:count]
         (tmp_path / f"{name}.jsonl").write_text("".join(first))
@@ -266,9 +262,9 @@ def test_ranks_count_each_problem_once(world, tmp_path):
 
 
 def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
-    """state.json lists the files of both ranks; if one is missing, the checkpoint is skipped.
+    """state.json lists the files of both ranks. If a file is missing, the checkpoint is skipped.
 
-    evaluate.py skips it too.
+    evaluate.py skips such a checkpoint too.
     """
     shutil.copytree(alone, tmp_path / "run")
     older, newest = sorted((tmp_path / "run/ckpt").glob("step_*"))
@@ -281,19 +277,6 @@ def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
     assert done.code == 0 and f"from update {int(older.name[5:])}" in done.stderr, done.stderr
     assert sorted(p.name for p in (tmp_path / "run/ckpt").iterdir()) == ["step_00000030",
                                                                          "step_00000031"]
-
-
-def test_vllm_on_two_ranks(world, tmp_path):
-    """Each rank's engine has the whole weights after every update, and the run ends cleanly."""
-    if torch.cuda.is_available():
-        pytest.skip("two ranks would need two GPUs")
-    done = torchrun("train_grpo.py", "--engine=vllm", "--B_p=4", "--n=8", "--C=96",
-                    "--lr_base=2e-2", "--warmup=0", f"--out={tmp_path}")
-    steps = [r for r in read_log(tmp_path / "log.jsonl") if r["type"] == "step"]
-    assert len(steps) == 3 and all(0 < r["tis_mean"] < 1e-4 for r in steps)
-    assert steps[1]["kl"] > 1e-3
-    assert "Traceback" not in done.stderr, done.stderr[-3000:]
-    assert read_log(tmp_path / "log.jsonl")[0]["engine"] == "vllm"
 
 
 @pytest.fixture(scope="module")
@@ -310,36 +293,41 @@ def two_heads(tiny, tmp_path_factory):
             "--lr_base=2e-2", "--warmup=0", "--samples=4", "--eval_every=16"]
 
 
-def test_tensor_parallel_generation(two_heads, tmp_path):
-    """Four ranks with two engines of two ranks each write the log of one rank.
+@pytest.fixture(scope="module")
+def one_engine(two_heads, tmp_path_factory):
+    """Return the folder of a run by vLLM on one rank."""
+    folder = tmp_path_factory.mktemp("one_engine")
+    done = run_script("train_grpo.py", *two_heads, "--C=48", f"--out={folder}")
+    assert done.code == 0, done.stderr
+    return folder
 
-    So every rollout is that of its seed, and the engine has the trainer's weights after every
-    update.
+
+@pytest.mark.parametrize("ranks, size", [(TWO, 1), (FOUR, 2)], ids=["2/1", "4/2"])
+def test_ranks_with_vllm(two_heads, one_engine, tmp_path, ranks, size):
+    """Two ranks with two engines, and four ranks with two engines, write the log of one rank.
+
+    This shows that a rollout depends on its seed only, and that the engines have the trainer's
+    weights after every update.
     """
     if torch.cuda.is_available():
-        pytest.skip("four ranks would need four GPUs; tests/test_gpu.py has a test for two")
-    done = run_script("train_grpo.py", *two_heads, "--C=48", f"--out={tmp_path / 'one'}")
-    assert done.code == 0, done.stderr
-    torchrun("train_grpo.py", *two_heads, "--C=48", "--tensor_parallel=2",
-             f"--out={tmp_path / 'four'}", ranks=FOUR)
-    same_training(tmp_path / "one", tmp_path / "four")
-    steps = [r for r in read_log(tmp_path / "four/log.jsonl") if r["type"] == "step"]
-    assert len(steps) == 3 and all(0 < r["tis_mean"] < 1e-4 for r in steps)
+        pytest.skip("each rank would need a GPU; tests/test_gpu.py has a test for two GPUs")
+    done = torchrun("train_grpo.py", *two_heads, "--C=48", f"--tensor_parallel={size}",
+                    f"--out={tmp_path}", ranks=ranks)
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+    same_training(one_engine, tmp_path)
+    records = read_log(tmp_path / "log.jsonl")
+    steps = [r for r in records if r["type"] == "step"]
+    assert records[0]["engine"] == "vllm" and len(steps) == 3
+    assert all(0 < r["tis_mean"] < 1e-4 for r in steps)
     assert steps[-1]["kl"] > 1e-3  # the weights did move
 
 
 def test_ranks_of_one_engine_stop_together(two_heads, tmp_path):
-    """One of two ranks gets a signal while both generate; neither may wait for the other."""
+    """Rank 1 of two ranks gets a signal while both generate. Rank 0 must not wait for rank 1."""
     if torch.cuda.is_available():
         pytest.skip("two ranks would need two GPUs")
-    log = tmp_path / "run/log.jsonl"
-    words = [*two_heads, "--C=160000", "--tensor_parallel=2", "--max_new_tokens=40"]
-    child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *words,
-                              f"--out={log.parent}"], text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT,
-                             env=os.environ | dict(PYTHON_EXEC=warm_python()))
-    wait_for(lambda: child.poll() is not None
-             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= 2))
+    child, log = two_ranks(tmp_path, *two_heads, "--C=160000", "--tensor_parallel=2",
+                           "--max_new_tokens=40", "--out=run", updates=2)
     os.kill(ranks_of(child)[1], signal.SIGTERM)
     output, _ = child.communicate(timeout=PATIENCE)
     assert read_log(log)[-1]["status"] == "stopped", output[-3000:]

@@ -220,6 +220,14 @@ def test_bad_input_is_an_error_before_a_model_is_loaded(tmp_path):
         assert done.stdout.splitlines()[1:] == ["[]"], done
 
 
+def test_the_analysis_loads_no_torch_and_planning_no_matplotlib():
+    code = ("import sys, frontier, fit_sigmoid\nfrom core import sweep\n"
+            "print([m for m in ('torch', 'transformers', 'sample', 'matplotlib', 'pandas')\n"
+            "       if m in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done
+
+
 # --------------------------------------------------------------------------------------------------
 # Every script from the command line: two updates of the embedded model
 

@@ -1,9 +1,10 @@
-"""Test data/smollm: the real model that prepare.py makes, a few updates of it, and vLLM on it."""
+"""Test data/smollm: the real model that prepare.py makes, its problems, training, and vLLM."""
 import json
 
 import filelock
 import pytest
 import torch
+from test_vllm import gaps
 
 from core import engine
 from core.problems import encode
@@ -17,7 +18,7 @@ HERE = ROOT / "data/smollm"
 
 @pytest.fixture(scope="module")
 def smollm():
-    """Return data/smollm/prepare.py as a module; make folder and problems if they are missing."""
+    """Return data/smollm/prepare.py as a module; make model and problems if they are missing."""
     with filelock.FileLock(HERE / ".lock"):
         if not (HERE / "base/config.json").exists() or not (HERE / "problems.jsonl").exists():
             done = run_script("data/smollm/prepare.py")
@@ -35,9 +36,9 @@ def loaded(smollm):
 
 
 def test_the_folder(loaded):
-    """The folder has plain fp32 weights with tied embeddings and <|im_end|> as end and padding.
+    """Weights are plain fp32 with tied embeddings; <|im_end|> is the end and the padding token.
 
-    There is no system turn, each digit is a token, and the answer's beginning is given.
+    There is no system turn, each digit is a token, and a prompt ends with the answer's beginning.
     """
     model, tokenizer, cfg, problems, prompts = loaded
     assert cfg["model"] == "data/smollm/base" and cfg["verifier"] == "reasoning_gym"
@@ -51,20 +52,15 @@ def test_the_folder(loaded):
     text = tokenizer.decode(prompts[0])
     assert text.endswith(f"<|im_start|>assistant\n{problems[0]['begin']}") and "system" not in text
     assert tokenizer.tokenize("a1234") == ["a", "1", "2", "3", "4"]
-
-
-def test_it_is_the_model_of_the_package(loaded):
-    """It knows the capital of France."""
-    model, tokenizer, *_ = loaded
-    turns = sample.tokenize([dict(prompt="What is the capital of France?",
-                                 begin="The capital of France is")], tokenizer)
+    ids = sample.tokenize([dict(prompt="What is the capital of France?",
+                                begin="The capital of France is")], tokenizer)
     with torch.no_grad():
-        best = model(input_ids=torch.tensor(turns)).logits[0, -1].argmax()
+        best = model(input_ids=torch.tensor(ids)).logits[0, -1].argmax()
     assert tokenizer.decode(best) == " Paris"
 
 
 def test_problems(smollm):
-    """Sums of MIX: each occurs once in any order, in training or validation."""
+    """No two problems add the same numbers, in any order, also across training and validation."""
     train, val = (sample.read_problems(HERE / f"{name}.jsonl") for name in ("problems", "val"))
     sums = [tuple(sorted(p["begin"].removesuffix(" =").split(" + "))) for p in train + val]
     assert len(set(sums)) == len(sums) > 4000
@@ -79,14 +75,14 @@ def test_pass_rates_come_with_it(smollm, tmp_path):
     splits = {name: sample.read_problems(tmp_path / f"{name}_train.jsonl")
               for name in ("easy", "hard")}
     assert len(splits["easy"]) > 400 and len(splits["hard"]) > 1500
-    assert "rollouts for" not in done.stderr  # the bar of a measurement
+    assert "rollouts for" not in done.stderr  # the progress bar of a measurement
 
 
 def test_a_few_updates(smollm, tmp_path):
-    """Train the real model by its own command, in bf16 if the CPU supports it.
+    """Train the real model for three updates, in bf16 if the CPU supports it.
 
-    It is evaluated before and after only, leaves no checkpoint and prints nothing about GPUs; a
-    larger C cannot continue it.
+    The run is evaluated before and after training only, and prints nothing about vLLM. It keeps no
+    checkpoint, so a larger C cannot continue it.
     """
     val = sample.read_problems(HERE / "val.jsonl")[:4]
     sample.write_problems(tmp_path / "val.jsonl", val)
@@ -101,9 +97,9 @@ def test_a_few_updates(smollm, tmp_path):
     steps = [r for r in records if r["type"] == "step"]
     assert [r["rollouts"] for r in records if r["type"] == "eval"] == [0, 24]
     assert len(steps) == 3 and records[-1]["status"] == "budget"
-    # in bf16 engine and trainer round differently, which the importance weights show
+    # in bf16, engine and trainer round differently, so the importance weights are not exactly 1
     assert all(0.8 < r["ess"] < 1.0001 and (r["tis_mean"] > 1e-4) == bf16 for r in steps), steps
-    # bf16 gives 0.06 to 0.08, which depends on the processor
+    # bf16 gives 0.06 to 0.08, depending on the processor
     assert all(abs(r["tis_mean"]) < 0.4 for r in steps), steps
     assert all(0 < r["grad_norm"] < 1000 and r["response_len"] <= 6 for r in steps), steps
     assert (tmp_path / "run/model/model.safetensors").exists()
@@ -115,19 +111,12 @@ def test_a_few_updates(smollm, tmp_path):
 
 
 def test_vllm_on_the_real_model(loaded):
-    """vLLM's CPU build has the log-probs of transformers."""
+    """vLLM's CPU build gives the log-probs of transformers."""
     model, tokenizer, cfg, _, prompts = loaded
     vllm = engine.open_engine("vllm", str(HERE / "base"), cfg | dict(gen_batch=64), "cpu")
     rollouts = vllm.generate(prompts, 2, list(range(0, 160, 20)))
     assert rollouts["length"].min() >= 1
-    gaps = []
-    for i, k in enumerate(rollouts["length"].tolist()):
-        prompt, response = prompts[i // 2], rollouts["tokens"][i, :k].tolist()
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt + response])).logits[0].float()
-        logp = torch.log_softmax(logits[len(prompt) - 1:-1] / 0.6, -1)[range(k), response]
-        gaps.append((logp - rollouts["logps"][i, :k]).abs().max())
-    assert max(gaps) < 1e-3, gaps
+    assert gaps(model, prompts, rollouts, 2).max() < 1e-3
 
 
 # -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""run_sweep.sh, core/sweep.py and core/prepare.py: cells, preparation, the pool, sweep.json."""
+"""Test run_sweep.sh, core/sweep.py, core/pool.py and core/prepare.py."""
 import json
 import os
 import re
@@ -15,7 +15,7 @@ from conftest import (PATIENCE, ROOT, linked, logs, run_script, run_sweep, tree,
 
 import config
 from core.log import read_plan
-from core import machine, sweep
+from core import machine, pool, sweep
 from config import BadInput, check_run, parse
 from core.prepare import check_splits, prepare
 from core.sweep import cells
@@ -24,10 +24,12 @@ from core.sweep import cells
 def test_cells_of_a_sweep():
     cfg = parse(["--ns=2 4 64", "--bps=8 32", "--seeds=0 1", "--B_max=256", "--C=1024"])
     got = [(c["seed"], c["B_p"], c["n"]) for c in cells(cfg)]
-    # large B first; 8 x 64 and 32 x 64 are above 256
+    # large B_p n first; 8 x 64 and 32 x 64 are above B_max
     assert got == [(seed, *cell) for seed in (0, 1) for cell in [(32, 4), (32, 2), (8, 4), (8, 2)]]
     assert all(c | dict(B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"]) == cfg for c in cells(cfg))
-    assert sweep.cells_above_B_max([cfg]).endswith("--B_max=256: 8 x 64, 32 x 64")
+    # if the model's folder is missing, the error is not about the C of another defaults.json
+    with pytest.raises(BadInput, match="--model=./none: not a transformers folder"):
+        cells(parse(["--model=./none", "--C=10"]))
 
 
 def test_cells_of_a_sweep_over_learning_rates(tmp_path):
@@ -80,7 +82,8 @@ def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
     out = tmp_path / "a sweep"
     done = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8", SEEDS="0 1", B_MAX="8")
     lines = done.stdout.splitlines()
-    # 2 x 8 is above B_MAX; only the plan is written
+    assert done.stderr == "not run, because B_p x n is above --B_max=8: 2 x 8\n"
+    # only the plan is written
     assert done.returncode == 0 and len(lines) == 4 and set(tree(out)) == {"sweep.json"}, done
     words = shlex.split(lines[0])
     assert subprocess.run(lines[0], shell=True, cwd=ROOT, capture_output=True).returncode == 0
@@ -96,7 +99,7 @@ def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
     path = out / run / "log.jsonl"
     path.write_text("torn\n" + path.read_text())
     assert len(run_sweep(tiny, out, DRY_RUN="1").stdout.splitlines()) == 2
-    # the name is the same as in the sweep
+    # a run has the same name by hand and in a sweep
     assert run in logs(swept[0])
 
 
@@ -109,19 +112,19 @@ def test_a_sweep_is_extended_around_a_run_that_fails(swept, tiny, tmp_path):
     before = path.read_bytes()
     done = run_sweep(tiny, out, NS="2 4 8", C="96")
     assert "3 runs, 3 to do" in done.stdout and done.returncode not in (0, 130), done
-    # listed at the end with its last line, and by the analysis
+    # the failed run is listed at the end with its last line of output, and by the analysis
     listed = done.stdout[done.stdout.rindex("1 runs failed"):]
     assert bad in listed and good not in listed and "lr_base=1 there" in listed, listed
     assert re.search(r"missing 1: B_p=2 n=4 seed=0", done.stdout), done
     assert path.read_bytes() == before, done
-    # the others finished: n = 8 is new, n = 2 continued
+    # the other runs finished: n = 8 is new, n = 2 was continued
     finished = {run: records for run, records in logs(out).items() if run != bad}
     assert len(finished) == 2
     for run, records in finished.items():
         steps = [r for r in records if r["type"] == "step"]
         assert [r["step"] for r in steps] == list(range(1, 96 // records[0]["derived"]["B"] + 1))
         assert records[-1] == dict(type="end", status="budget", rollouts=96)
-        if run == good:  # its first steps are not repeated
+        if run == good:  # the first steps of a continued run are not repeated
             assert steps[:16] == [r for r in logs(swept[0])[run] if r["type"] == "step"]
 
 
@@ -152,27 +155,38 @@ def test_ctrl_c_stops_everything_and_the_same_command_continues(swept, tiny, tmp
         assert records[-1] == dict(type="end", status="budget", rollouts=C)
 
 
-def test_ctrl_c_reaches_the_runs_after_the_reader_has_ended(swept, tiny, tmp_path):
-    """With `bash run_sweep.sh easy | tee log`, Ctrl-C ends tee as well; the runs must stop."""
+@pytest.mark.parametrize("how", ["Ctrl-C without a reader", "SIGTERM to the script"])
+def test_other_ways_to_stop_a_sweep(swept, tiny, tmp_path, how):
+    """With `bash run_sweep.sh easy | tee log`, Ctrl-C ends tee as well. `kill` or a batch system
+    signals only the script, not its process group. The runs must stop in both cases.
+    """
     out = shutil.copytree(swept[0], tmp_path / "easy")
     process = run_sweep(tiny, out, C="4000", start=True)
     wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
-    process.stdout.close()
-    os.killpg(process.pid, signal.SIGINT)
+    if how == "SIGTERM to the script":
+        process.send_signal(signal.SIGTERM)
+    else:
+        process.stdout.close()
+        os.killpg(process.pid, signal.SIGINT)
     assert process.wait(PATIENCE) == 130
     assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
 
 
-def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
-    """All trained models are in folders called `model`, but each needs its own splits."""
+def test_splits_that_another_model_or_verifier_measured_are_refused(tmp_path, tiny):
+    """All trained models are in folders called `model`, but each model needs its own splits."""
     folder = tmp_path / "data/splits/model"
     folder.mkdir(parents=True)
-    (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model")))
+    (folder / "difficulty.json").write_text(json.dumps(dict(model="runs/a/model",
+                                                            verifier="math")))
     (tmp_path / "data/problems.jsonl").write_text(tiny.train.read_text())
     words, easy = [f"--data={tmp_path / 'data'}"], folder / "easy_train.jsonl"
-    with pytest.raises(config.BadInput, match="was measured for runs/a/model"):
+    with pytest.raises(BadInput, match="was measured for runs/a/model"):
         prepare("easy", [*words, "--model=runs/b/model"])
-    assert not check_splits(tmp_path / "data", "runs/a/model/", easy, "exact")
+    assert not check_splits(tmp_path / "data", "runs/a/model/", easy, "math")
+    with pytest.raises(BadInput, match="exact: .*measured with math.* remove .*splits/model"):
+        check_splits(tmp_path / "data", "runs/a/model", easy, "exact")
+    # the split of all problems needs no measurement
+    check_splits(tmp_path / "data", "runs/a/model", folder / "all_train.jsonl", "exact")
     prepare("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}",
                      f"--val_set={tiny.val}"])
     with_slash, without = (parse([f"--data={tmp_path / 'data'}{end}"]) for end in ("/", ""))
@@ -185,11 +199,12 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
     ("main", dict(PRUNE="1", DATA="data/arithmetic"), ["PRUNE=1", "easy, hard and mixed"]),
     ("easy --metric=train", dict(PRUNE="1"), ["PRUNE=1", "by evaluations"]),
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
-    ("easy --n=x", {}, ["--n=x"]),
+    ("easy", dict(SEED="0"), ["SEED=0", "set SEEDS"]),
+    ("easy --dry_run=1", {}, ["--dry_run=1", "DRY_RUN=1 bash run_sweep.sh"]),
+    ("easy --verifier=exakt", {}, ["--verifier=exakt", "nearest is exact"]),
     ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
     ("smollm", {}, ["smollm", "no such preset of --data="]),
-    ("easy --lr_bse=1", {}, ["lr_bse", "lr_base"]), ("easy", dict(NS="1 2"), ["n=1"]),
-    ("easy", dict(NS="2,4"), ["ns=2,4"]),
+    ("easy", dict(NS="0 4"), ["--ns=0 4", "2 or more"]),
     ("easy", dict(C="10", BPS="8"), ["C=10", "one update"]),
     ("easy", dict(B_MAX="3", BPS="2"), ["B_max=3"]),
     ("easy --train_set=none.jsonl", {}, ["none.jsonl"]), ("easy", dict(MODEL="./none"), ["./none"]),
@@ -197,6 +212,8 @@ def test_splits_of_another_model_of_the_same_name(tmp_path, tiny):
 def test_bad_words_of_a_sweep(tmp_path, words, env, names):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/problems.jsonl").write_text('{"id": 1, "prompt": "1+1=", "answer": 2}\n')
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
     before = tree(tmp_path)
     folders = dict(OUT=str(tmp_path / "out"), DATA=str(tmp_path / "data"),
                    MODEL=str(tmp_path / "model"))
@@ -228,10 +245,10 @@ def test_splits_of_other_problems(tiny, tmp_path):
     words = [f"--data={data}", f"--model={data / 'model'}", "--ns=4", "--bps=8"]
     problems.write_text("".join(lines))
     prepare("easy", words)
-    with pytest.raises(config.BadInput, match=r"--D=999: .* holds only \d+ problems"):
+    with pytest.raises(BadInput, match=r"--D=999: .* holds only \d+ problems"):
         prepare("easy", [*words, "--D=999"])
     problems.write_text("".join(lines[:9]))
-    with pytest.raises(config.BadInput, match="easy_train.jsonl: has problems that are not in"):
+    with pytest.raises(BadInput, match="easy_train.jsonl: has problems that are not in"):
         prepare("easy", words)
 
 
@@ -240,7 +257,7 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
     (tmp_path / "problems.jsonl").write_text(tiny.train.read_text())
     (tmp_path / "prepare.py").write_text("import sys; sys.exit('was made with task=gcd')")
     words = ["easy", *tiny.words, f"--data={tmp_path}", f"--runs={tmp_path / 'runs'}",
-             "--ns=2", "--bps=2", "--C=16"]
+             "--ns=2", "--bps=2", "--C=16", "--eval_every=4"]
     env = {"PYTHON": sys.executable}
     assert run_script("core.prepare", *words, env=env).code == 0
     done = run_script("core.prepare", *words, "--task=lcm", env=env)
@@ -249,8 +266,8 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
 
 @pytest.mark.parametrize("data", ["data/arithmetic", "data/guru_math"])
 def test_studies_are_runs_that_the_trainer_takes(data):
-    """Every arm of every study parses, at the laptop's scale and the paper's. Shared arms have the
-    same experiment in all studies.
+    """Every arm of every study gives valid runs. An arm that studies share is the same experiment
+    in all studies.
     """
     studies, seen = sweep.presets(data), {}
     assert len(studies) >= 12 and all(study["about"] for study in studies.values())
@@ -271,7 +288,7 @@ def test_studies_are_runs_that_the_trainer_takes(data):
 
 def test_the_plain_command_on_guru_is_the_papers_main_sweep():
     """B_p = 32, n doubles from 8 as far as B_max allows, C = 4M, D as in the paper's section 2. The
-    command line overrides each of them, and another data folder has other values.
+    command line overrides each value, and another data folder has other values.
     """
     for recipe, D, largest in (("easy", 6000, 2048), ("hard", 5000, 512)):
         grid = cells(sweep.arms(recipe, ["--data=data/guru_math"])[0])
@@ -328,33 +345,18 @@ def test_the_sweeps_help_is_its_header():
     assert re.search(r"^  easy +12 runs, 0.1M rollouts", behind.stdout, re.M), behind.stdout
 
 
-def test_misspelt_variables_are_named(monkeypatch, capsys):
-    for name in ("SEED", "BP", "N", "LR", "B_P", "MODELS", "GPU_PER_RUN", "DRYRUN"):
+def test_misspelt_variables_are_errors(monkeypatch):
+    for name in ("S", "NAME", "PYTHONPATH", "PYTHON3", "C_INCLUDE_PATH", "LAUNCHER", "LESS", "CC"):
         monkeypatch.setenv(name, "3")
-    monkeypatch.setenv("NS", "4")
-    for name in ("S", "NAME", "PYTHONPATH", "C_INCLUDE_PATH", "OUTPUT", "LESS", "CC"):
-        monkeypatch.setenv(name, "3")
-    sweep.warn_of_misspelt_variables()
-    meant = dict(re.findall(r"^(\w+)=3: .* is (\w+) meant", capsys.readouterr().err, re.M))
-    assert meant == dict(SEED="SEEDS", BP="BPS", N="NS", LR="LRS", B_P="BPS", MODELS="MODEL",
-                         GPU_PER_RUN="GPUS_PER_RUN", DRYRUN="DRY_RUN")
-
-
-def test_a_dry_run_reports_bad_input(tiny, tmp_path):
-    done = run_sweep(tiny, tmp_path / "a", "--verifier=exakt", DRY_RUN="1", SEED="1")
-    assert done.returncode == 2 and not done.stdout and not list(tmp_path.iterdir())
-    spelling, verifier = done.stderr.splitlines()
-    assert "SEEDS" in spelling and "exakt" in verifier and "nearest is exact" in verifier
-
-
-def test_splits_that_another_verifier_measured_are_refused(tmp_path):
-    folder = tmp_path / "splits/base"
-    folder.mkdir(parents=True)
-    (folder / "difficulty.json").write_text(json.dumps(dict(model="m/base", verifier="math")))
-    with pytest.raises(config.BadInput, match="exact: .*measured with math.* remove .*splits/base"):
-        check_splits(tmp_path, "m/base", folder / "easy_train.jsonl", "exact")
-    check_splits(tmp_path, "m/base", folder / "easy_train.jsonl", "math")
-    check_splits(tmp_path, "m/base", folder / "all_train.jsonl", "exact")  # nothing is measured
+    sweep.check_environment()
+    for name, meant in dict(SEED="SEEDS", BP="BPS", N="NS", LR="LRS", B_P="BPS", MODELS="MODEL",
+                            GPU_PER_RUN="GPUS_PER_RUN", DRYRUN="DRY_RUN", seeds="SEEDS").items():
+        with monkeypatch.context() as m:
+            m.setenv(name, "3")
+            with pytest.raises(BadInput, match=f"^{name}=3: .*set {meant} instead"):
+                sweep.check_environment()
+            m.setenv(meant, "1")  # so the other name belongs to another program
+            sweep.check_environment()
 
 
 def test_runs_of_several_commits_give_one_warning(tmp_path, monkeypatch, capsys):
@@ -375,7 +377,7 @@ def test_nohup_still_works(monkeypatch):
     try:
         for ignored in (True, False):
             signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
-            sweep.handle_signals((signal.SIGHUP, signal.SIGTERM), print)
+            pool.handle_signals((signal.SIGHUP, signal.SIGTERM), print)
             assert signal.getsignal(signal.SIGHUP) == (signal.SIG_IGN if ignored else print)
             assert signal.getsignal(signal.SIGTERM) == print
     finally:
@@ -386,39 +388,37 @@ def test_nohup_still_works(monkeypatch):
 # --------------------------------------------------------------------------------------------------
 # Plans, and how far a sweep is
 
-def test_a_sweep_without_a_report_is_refused_before_the_runs(capsys):
-    grid = [dict(parse(["--B_p=8", "--n=8"]), C=1024, eval_every=every) for every in (128, 960)]
-    sweep.check_evaluations(grid)
-    assert capsys.readouterr().err == ""
+def test_a_sweep_without_a_report_is_refused_before_the_runs():
+    cell = dict(parse(["--B_p=8", "--n=8"]), C=1024)
+    for every in (128, 960, 0):
+        sweep.check_evaluations(dict(cell, eval_every=every))
     for every in (961, 16384):
         with pytest.raises(BadInput, match=f"--eval_every={every}: .* needs three"):
-            sweep.check_evaluations([*grid, dict(grid[0], eval_every=every)])
-    sweep.check_evaluations([dict(grid[0], eval_every=0)])
-    assert "--eval_every=0: " in capsys.readouterr().err
+            sweep.check_evaluations(dict(cell, eval_every=every))
 
 
-def test_a_dry_run_of_another_experiment_keeps_the_plan_of_runs_that_are_there(swept, tiny,
-                                                                               tmp_path):
+def test_runs_that_the_analysis_leaves_out_are_named_before_the_sweep(swept, tmp_path, capsys):
+    """A dry run of another experiment keeps the plan of the runs that are in the folder."""
     out = shutil.copytree(swept[0], tmp_path / "easy")
-    plan = (out / "sweep.json").read_bytes()
-    done = run_sweep(tiny, out, "--kl_coef=0.5", DRY_RUN="1")
-    assert done.returncode == 0 and "sweep.json is kept" in done.stderr, done
-    assert (out / "sweep.json").read_bytes() == plan
-
-
-def test_runs_that_the_analysis_leaves_out_are_named_before_the_sweep(swept):
-    cfg = dict(read_plan(swept[0])["config"], runs=str(swept[0]))
-    for change, named in (({}, ""), (dict(lr_base=0.5), "lr_base=1e-06"),
+    cfg, plan = dict(read_plan(out)["config"], runs=str(out)), (out / "sweep.json").read_bytes()
+    for change, named in ((dict(lr_base=0.5), "lr_base=1e-06"),
                           (dict(lrs="1e-6 0.5"), ""), (dict(kl_coef=0.5), "another experiment")):
         assert sweep.planned_before(dict(cfg, **change)) == named
+    sweep.write_plans("easy", [dict(cfg, kl_coef=0.5)], dry_run=True)
+    assert "sweep.json is kept" in capsys.readouterr().err
+    assert (out / "sweep.json").read_bytes() == plan
+    sweep.write_plans("easy", [dict(cfg, kl_coef=0.5)])
+    assert "also has runs of another experiment" in capsys.readouterr().err
+    assert read_plan(out)["config"]["kl_coef"] == 0.5
 
 
 def test_the_live_lines_show_how_far_each_run_is(tmp_path, capfd, monkeypatch):
-    """Each run's last line, also if it is a progress bar; a terminal overwrites the lines."""
+    """The last line of every run is shown, also of a progress bar. On a terminal the next lines
+    overwrite the lines."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     jobs = [(name, f"bash -c 'printf \"loading\\r{name} at 50%%\"; sleep 3'", tmp_path / name)
             for name in ("n=2", "n=4")]
-    assert sweep.pool(jobs, [{}, {}], []) == 0
+    assert pool.pool(jobs, [{}, {}], []) == 0
     said = capfd.readouterr().out
     lines = "".join(f"  {name}  {name} at 50%\033[K\n" for name in ("n=2", "n=4"))
     assert f"{lines}  0 of 2 ended, 0 waiting; " in said and "\033[K\n\033[3A" in said, said
@@ -427,13 +427,13 @@ def test_the_live_lines_show_how_far_each_run_is(tmp_path, capfd, monkeypatch):
 
 def test_last_line_of_a_run(tmp_path):
     path = tmp_path / "out.txt"
-    assert sweep.last_line(path) == ""
+    assert pool.last_line(path) == ""
     path.write_text("\n\n")
-    assert sweep.last_line(path) == ""
+    assert pool.last_line(path) == ""
     path.write_text("10%\r20%\n\n")
-    assert sweep.last_line(path) == "20%"
+    assert pool.last_line(path) == "20%"
     path.write_text("train_grpo.py: --n=1: no\n======\nRoot Cause (first observed)\n===\n")
-    assert sweep.last_line(path) == "train_grpo.py: --n=1: no"
+    assert pool.last_line(path) == "train_grpo.py: --n=1: no"
 
 
 def test_sweep_json_has_the_latest_request(tmp_path):
@@ -450,7 +450,8 @@ def test_sweep_json_has_the_latest_request(tmp_path):
 
 
 def test_studies_that_share_an_arm_share_its_plan(tmp_path):
-    """It has the cells of both, not all combinations of n and lr; none of another experiment."""
+    """The plan has the cells of both requests, not all combinations of n and lr, and no cell of
+    another experiment."""
     def ask(*words):
         arm = parse(["--bps=8", "--C=1e4", f"--runs={tmp_path}", *words])
         sweep.save_plan(arm, shared=True)
@@ -481,25 +482,12 @@ def test_arms_of_a_study_are_below_one_folder():
         arms = sweep.arms("models", words)
         assert {str(Path(arm["runs"]).parent) for arm in arms} == {folder}
         assert sweep.sweep_folder("models", words) == folder
-
-
-def test_the_toy_world_has_its_own_sweep():
-    with pytest.raises(config.BadInput, match="python bandit_toy.py sweep"):
-        sweep.main(["commands", "easy", "--data=data/bandit"])
-
-
-def test_sigterm_to_the_script_stops_the_runs(swept, tiny, tmp_path):
-    """`kill` or a batch system signals only the script, not the whole process group."""
-    out = shutil.copytree(swept[0], tmp_path / "easy")
-    process = run_sweep(tiny, out, C="4000", start=True)
-    wait_for(lambda: process.poll() is not None or all(len(r) > 50 for r in logs(out).values()))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(PATIENCE) == 130, process.communicate()[0]
-    assert all(r[-1].get("status") == "stopped" for r in logs(out).values())
+    with pytest.raises(BadInput, match="python bandit_toy.py sweep"):
+        sweep.arms("easy", ["--data=data/bandit"])
 
 
 def test_a_run_that_gets_sigterm_stops_the_sweep(swept, tiny, tmp_path):
-    """Slurm signals the steps of a job. No new run starts, and running ones save a checkpoint."""
+    """If a run gets SIGTERM, as from Slurm, no new run starts, and a run saves a checkpoint."""
     out = shutil.copytree(swept[0], tmp_path / "easy")
     process = run_sweep(tiny, out, C="4000", JOBS="1", start=True)
     begun = lambda: [run for run, records in logs(out).items() if len(records) > 50]
@@ -518,7 +506,7 @@ def test_a_run_that_gets_sigterm_stops_the_sweep(swept, tiny, tmp_path):
 
 
 def test_failed_and_the_analysis_know_the_plan_after_an_array(tiny, tmp_path):
-    """One of the printed commands ran; `failed` and the analysis list the others as missing."""
+    """If one printed command ran, `failed` and the analysis list the other runs as missing."""
     out = tmp_path / "easy"
     lines = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8").stdout.splitlines()
     assert len(lines) == 3 and len(read_plan(out)["cells"]) == 3
@@ -547,12 +535,12 @@ sys.meta_path.insert(0, Find)
 """
 
 
-@pytest.mark.parametrize("words, env, threads", [
-    ([], {}, "1"), ([], dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2"),
-    (["--threads=2"], {}, "2")])
-@pytest.mark.parametrize("name", ["train_grpo.py", "sample.py", "evaluate.py"])
+@pytest.mark.parametrize("name, words, env, threads", [
+    ("train_grpo.py", [], {}, "1"), ("sample.py", [], {}, "1"), ("evaluate.py", [], {}, "1"),
+    ("sample.py", [], dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2"),
+    ("sample.py", ["--threads=2"], {}, "2")])
 def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words, env, threads):
-    """They are set before torch is loaded, because it reads them once."""
+    """The thread variables are set before torch is loaded, because torch reads them only once."""
     (tmp_path / "sitecustomize.py").write_text(HOOK)
     free = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "TOKENIZERS"))}
     run = ["--B_p=2", "--n=4", "--C=16"] if name == "train_grpo.py" else []
@@ -563,7 +551,7 @@ def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words
     assert done.stdout == f"{threads} {policy} false\n", done
 
 
-@pytest.mark.parametrize("name", ["train_grpo.py", "bandit_toy.py"])
+@pytest.mark.parametrize("name", ["train_grpo.py", "evaluate.py", "sample.py", "bandit_toy.py"])
 def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
     (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = run_script(name, env=dict(PYTHONPATH=str(tmp_path)))

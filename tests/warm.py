@@ -1,14 +1,15 @@
 """A python that has already loaded torch, for tests that start many scripts.
 
-    python tests/warm.py SOCKET   the server, which forks for each request
-    client(SOCKET, ...)           replaces `python` in an executable: a process with the same words,
-                                  variables, folder, streams, signals and exit code
+    python tests/warm.py SOCKET   the server, which forks for each script
+    client(SOCKET, ...)           replaces `python`: the fork has the client's arguments, folder,
+                                  environment and streams; signals and exit code are passed on
 
-No module of the repository is loaded before the fork. If a fork cannot do the job (`-c`, another
-PYTHONPATH, another number of threads), the client starts a new python.
+The server loads no module of the repository before it forks. If a fork cannot replace python (`-c`,
+another PYTHONPATH, another number of threads), the client starts a new python.
 """
 import atexit
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -24,13 +25,17 @@ READ_AT_IMPORT = ("PYTHON", "OMP_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "LC_"
 
 
 def fixed(env):
-    """Return the variables that a process reads only once, before the fork."""
+    """Return the variables of `env` that libraries read at their import, before the fork."""
     return {key: value for key, value in env.items()
             if key.startswith(READ_AT_IMPORT) and key not in ("PYTHON", "PYTHON_EXEC")}
 
 
 def client(path, python, server_env):
-    """Run sys.argv's script in a fork of the server at `path`, or with `python` if that differs."""
+    """Run the script in sys.argv in a fork of the server at `path`, then exit as the script did.
+
+    server_env: `fixed` of the server's environment. If this environment differs, replace this
+    process by `python`.
+    """
     words = sys.argv[2:] if sys.argv[1:2] == ["-u"] else sys.argv[1:]
     if not words or words[0][0] == "-" and words[0] != "-m" or fixed(os.environ) != server_env:
         os.execv(python, [python, *sys.argv[1:]])
@@ -46,14 +51,16 @@ def client(path, python, server_env):
         signal.signal(number, lambda number, _: os.kill(pid, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     code = int(lines.readline())
-    if code < 0:  # ended by a signal, so this process ends by it as well
+    if code < 0:  # if a signal ended the script, this process ends by the same signal
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
 
 
 def keep(connection, pid):
-    """Send the client the exit code of its process; if the client ends first, kill the process."""
+    """Send the exit code of the process `pid` to its client. If the client ends first, kill the
+    process and its children.
+    """
     watched = os.pidfd_open(pid)
     if connection in select.select([connection, watched], [], [])[0]:
         os.killpg(pid, signal.SIGKILL)
@@ -66,7 +73,7 @@ def keep(connection, pid):
 
 
 def serve(path):
-    """Serve requests. Only a forked child returns, with the words of the script to run."""
+    """Fork for each request. This function returns only in a fork, with its script's arguments."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
@@ -77,7 +84,7 @@ def serve(path):
         if os.fork():
             connection.close()
             try:
-                while os.waitpid(-1, os.WNOHANG)[0]:  # keepers that have ended
+                while os.waitpid(-1, os.WNOHANG)[0]:  # reap the forks that have ended
                     pass
             except ChildProcessError:
                 pass
@@ -110,8 +117,10 @@ def serve(path):
 
 
 def run(words):
-    """Run the script as `python` would, then exit without destructors, because the server shares
-    the libraries' state."""
+    """Run the script with its arguments `words` as `python` would, then exit.
+
+    The exit skips destructors, because the libraries' state is shared with the server.
+    """
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         if words[0] == "-m":
@@ -139,13 +148,11 @@ def run(words):
 
 
 if __name__ == "__main__":
-    import matplotlib.backends.backend_agg  # noqa: F401
-    import matplotlib.pyplot  # noqa: F401
-    import scipy.optimize
-    import scipy.stats  # noqa: F401
-    import torch.distributed.run  # noqa: F401
-    from torch.distributed.fsdp import fully_shard  # noqa: F401
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM  # noqa: F401
+    for name in """matplotlib.pyplot matplotlib.backends.backend_agg scipy.optimize scipy.stats
+            torch.distributed.run torch.distributed.fsdp transformers.models.auto.modeling_auto
+            transformers.models.auto.tokenization_auto
+            transformers.models.llama.modeling_llama""".split():
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
     run(serve(sys.argv[1]))

@@ -1,13 +1,13 @@
-"""tools/mirror.py: copy a run's log.jsonl to TensorBoard or W&B while the run goes on.
+"""tools/mirror.py: copy a run's log.jsonl to TensorBoard or W&B during the run.
 
     python tools/mirror.py runs/easy/RUN --to=tensorboard    # pip install tensorboard
     WANDB_MODE=offline python tools/mirror.py runs/easy/RUN --to=wandb    # pip install wandb
 
-Copying ends at the log's end record, or on Ctrl-C. Numbers of a step are called train/NAME, numbers
-of an evaluation SET/NAME. The x axis is rollouts. If a run is resumed, its log is cut back. Then
-mirror.py writes all numbers again, and TensorBoard replaces the old points. Files are written to
-the run's folder. W&B gets a run named after the sweep's and the run's folder, in the project
-WANDB_PROJECT (default isocompute).
+Copying ends at the log's end record, or on Ctrl-C. A number of an update is called train/NAME, a
+number of an evaluation SET/NAME. The x axis is rollouts. If a run is resumed, the trainer cuts its
+log back to the last checkpoint. mirror.py then writes all numbers again, and TensorBoard replaces
+the old points. The files of TensorBoard and W&B are in the run's folder. The project in W&B is
+WANDB_PROJECT (default isocompute), and the run's name there is SWEEP_RUN, from the two folders.
 """
 import os
 import sys
@@ -20,15 +20,15 @@ from core.log import read_log  # noqa: E402
 
 
 def scalars(record):
-    """Return the numbers of a log's record as {name: number}: train/reward, val/avg@4, ..."""
+    """Return the numbers of a log's record as {name: number}, such as train/reward, val/avg@4."""
     part = dict(step="train", eval=record.get("set", "val")).get(record["type"])
-    axes = ("step", "rollouts", "samples", "k")
     return {f"{part}/{key}": value for key, value in record.items()
-            if part and key not in axes and isinstance(value, (int, float))}
+            if part and key not in ("step", "rollouts", "samples", "k")
+            and isinstance(value, (int, float))}
 
 
 def to_tensorboard(folder, config):
-    """Return write(numbers, rollouts) for TensorBoard."""
+    """Return a function write(numbers, rollouts) that writes to TensorBoard's files in `folder`."""
     from torch.utils.tensorboard import SummaryWriter
     writer = SummaryWriter(str(folder), purge_step=0)
 
@@ -40,9 +40,9 @@ def to_tensorboard(folder, config):
 
 
 def to_wandb(folder, config):
-    """Return write(numbers, rollouts) for W&B; the sweep's name makes the run's name unique."""
+    """Return a function write(numbers, rollouts) that writes to a run of W&B."""
     import wandb
-    sweep, run = folder.resolve().parts[-2:]
+    sweep, run = folder.resolve().parts[-2:]  # two sweeps may have runs of the same name
     run = wandb.init(project=os.environ.get("WANDB_PROJECT", "isocompute"), group=sweep,
                      id=f"{sweep}_{run}", name=f"{sweep}_{run}", dir=str(folder), config=config,
                      allow_val_change=True, resume="allow")
@@ -51,8 +51,11 @@ def to_wandb(folder, config):
 
 
 def follow(folder, to, every=5.0):
-    """Pass the numbers of the run in `folder` to the function that `to` returns, until the run
-    ends."""
+    """Write the numbers of the run in `folder` until the run ends.
+
+    to: `to_tensorboard` or `to_wandb`. every: seconds between two readings of the log. If the log
+    was cut back, all numbers are written again.
+    """
     sent = []
     while not sent or sent[-1]["type"] != "end":
         time.sleep(every if sent else 0)

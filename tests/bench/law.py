@@ -17,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 import numpy as np
 
 from core.stats import cells_of, tied_with_best, verdict_of
-from simulate import beside, constant, paper, sweep
+from simulate import falls_off, constant, paper, sweep
 
 NS = (8, 32, 128, 512, 2048)
 NOISE = dict(kept=dict(run_sd=0.0066, drift=0.004, seed_sd=0.010),
@@ -26,13 +26,13 @@ NOISE = dict(kept=dict(run_sd=0.0066, drift=0.004, seed_sd=0.010),
 
 def tied_pair(B_p, n, C):
     """Return the reward at C. n = 32 and n = 128 are the best at every budget."""
-    return beside(64 if n in (32, 128) else n, C, np.full(np.shape(C), 6.0), 2)
+    return falls_off(64 if n in (32, 128) else n, C, np.full(np.shape(C), 6.0), 2)
 
 
 def late_ceiling(B_p, n, C):
     """Return the reward at C. n = 8 is the best at small C, and all n are equal at large C."""
     fade = np.clip((6.6 - np.log10(np.maximum(C, 1))) / 1.0, 0, 1)
-    return beside(n, C, np.full(np.shape(C), 3.0), 0) - 0.06 * fade * math.log2(n / 8) / 8 * (
+    return falls_off(n, C, np.full(np.shape(C), 3.0), 0) - 0.06 * fade * math.log2(n / 8) / 8 * (
         np.asarray(C) > 0)
 
 

@@ -1,22 +1,21 @@
 """Simulate the GPU memory of an update: our own code on tensors that have shapes but no data.
 
     python tests/bench/memory.py    # the table: core/cost.py next to the simulation; an hour
-    python tests/bench/memory.py Qwen/Qwen2.5-7B-Instruct ranks=4 kl=1    # one case, by phases
 
 It runs `shard_model`, `token_logps`, `token_values` and `training_state` of train_grpo.py under
 torch's FakeTensorMode with its fake process group. It counts the bytes of every storage while it
-exists, over two micro-batches and the clipping of their gradients. Two things replace a GPU's own:
-a CPU's autocast with bf16, and for flash attention a function that keeps what FlashAttention 2
-keeps (q, k, v, the output, one number per row) and takes what its backward pass takes (dq in fp32,
-dk and dv per head). The CUDA context, NCCL's buffers, vLLM's CUDA graphs and the allocator's gaps
-are left out. No number here was measured on a GPU.
+exists, over two micro-batches and the clipping of their gradients. Two parts differ from a GPU. The
+CPU's autocast with bf16 replaces the GPU's. In place of FlashAttention 2 there is a function that
+allocates the same tensors without computing: q, k, v, the output and one number per row until the
+backward pass, and in the backward pass dq in fp32, dk and dv per head. The CUDA context, NCCL's
+buffers, vLLM's CUDA graphs and the allocator's gaps are left out. No number here was measured on a
+GPU.
 """
 import functools
 import json
 import os
 import subprocess
 import sys
-import time
 import weakref
 from pathlib import Path
 
@@ -26,7 +25,9 @@ GB = 1e9
 
 
 def live_bytes():
-    """Return a dispatch mode that follows storages: .now and .peak in bytes, .tops {phase: peak}.
+    """Return a torch dispatch mode that counts the bytes of all storages that exist.
+
+    Its fields are now and peak, in bytes, and tops, {phase: peak}.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -38,7 +39,7 @@ def live_bytes():
             self.now, self.size, self.ends, self.tops, self.phase = 0, {}, {}, {}, "load"
 
         def see(self, storage):
-            """Count a storage that is new or resized; FSDP frees its weights by resizing."""
+            """Count a storage that is new or resized, because FSDP frees weights by resizing."""
             key, size = storage._cdata, storage.nbytes()
             if key not in self.size:
                 self.ends[key] = weakref.ref(storage, lambda _: self.end(key))
@@ -65,7 +66,7 @@ def live_bytes():
 
 
 def flash():
-    """Return an attention function with the memory of FlashAttention 2 and without numbers."""
+    """Return an attention function that allocates like FlashAttention 2 but computes nothing."""
     import torch
 
     class Flash(torch.autograd.Function):
@@ -92,7 +93,10 @@ def flash():
 
 
 def act_as_gpu(ranks, live):
-    """Patch torch in this process: sharding and autocast as on a GPU, and `live` sees resizes."""
+    """Patch torch in this process, so that sharding and autocast work as on a GPU.
+
+    The patch also tells `live`, of `live_bytes`, when a storage is resized.
+    """
     import torch
     from torch.distributed import fsdp
     if ranks > 1:
@@ -118,11 +122,11 @@ def act_as_gpu(ranks, live):
 
 def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16384, length=1024,
              prompt=150, micro_logits=2**27, lora_rank=0):
-    """Return the bytes of one GPU of `ranks`: dict(state, peak, tops).
+    """Return the memory of one of `ranks` GPUs in bytes, as dict(state, peak, tops).
 
     shape: a name of cost.SHAPES, or the dict of a config.json. state: bytes between updates,
-    without gradients. tops: the peak of each phase. A process can simulate only the number of ranks
-    in its WORLD_SIZE.
+    without gradients. peak: the most bytes of an update. tops: the peak of each phase. The number
+    of ranks must be the WORLD_SIZE of this process.
     """
     import torch
     import transformers
@@ -195,7 +199,7 @@ def simulate(shape, ranks=1, kl=True, ppo=False, recompute=True, micro_tokens=16
 
 
 def case(name, **settings):
-    """Run `simulate` in another process."""
+    """Return what `simulate` returns, from another process with the right WORLD_SIZE."""
     env = dict(os.environ, WORLD_SIZE=str(settings.get("ranks", 1)), RANK="0", OMP_NUM_THREADS="1")
     done = subprocess.run([sys.executable, __file__, "one", json.dumps([name, settings])], env=env,
                           capture_output=True, text=True)
@@ -204,20 +208,20 @@ def case(name, **settings):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def ours(name, ranks=1, kl=True, ppo=False, recompute=True, length=1024, prompt=150, **knobs):
-    """Return core/cost.py's bytes of the same update, which count prompts as responses."""
+def ours(name, ranks=1, kl=True, ppo=False, recompute=True, lora_rank=0, length=1024):
+    """Return core/cost.py's bytes of the same update. It counts prompt tokens as response tokens.
+    """
     from core import cost
     from config import parse
     cfg = parse([f"--model={name}", f"--kl_coef={0.001 * kl}", f"--max_new_tokens={length - 1}",
                  f"--algo={'ppo' if ppo else 'grpo'}", "--max_prompt_tokens=1",
                  f"--activation_checkpointing={'true' if recompute else 'false'}",
-                 *(f"--{key}={value}" for key, value in knobs.items())])
+                 f"--lora_rank={lora_rank}"])
     return sum(cost.update_bytes(cost.sizes(cost.SHAPES[name]), cfg, ranks).values())
 
 
 def table():
-    """Print every model, number of GPUs and objective: the simulation, core/cost.py, the
-    difference."""
+    """Print simulated and estimated memory for every model, number of GPUs and objective."""
     from core import cost
     print("| model | GPUs | objective | simulated, GB | core/cost.py | difference |")
     print("|---|---|---|---|---|---|")
@@ -233,23 +237,11 @@ def table():
                       f"{estimate / GB:.1f} | {estimate / seen - 1:+.1%} |", flush=True)
 
 
-def main(argv):
-    if not argv:
-        return table()
-    if argv[0] == "one":
-        name, settings = json.loads(argv[1])
-        return print(json.dumps(simulate(name, **settings)))
-    settings = {key: int(value) for key, value in (word.split("=") for word in argv[1:])}
-    start = time.time()
-    out = case(argv[0], **settings)
-    print(f"{argv[0]} {settings}: {out['state'] / GB:.1f} GB between updates, "
-          f"{out['peak'] / GB:.1f} GB at most, core/cost.py {ours(argv[0], **settings) / GB:.1f} "
-          f"({time.time() - start:.0f} s)")
-    for phase, top in out["tops"].items():
-        print(f"  {phase:16s} {top / GB:.1f}")
-
-
 if __name__ == "__main__":
     if "--help" in sys.argv:
-        sys.exit(print(__doc__))
-    main(sys.argv[1:])
+        print(__doc__)
+    elif "one" in sys.argv:  # `case` started this process
+        name, settings = json.loads(sys.argv[2])
+        print(json.dumps(simulate(name, **settings)))
+    else:
+        table()

@@ -2,9 +2,9 @@
 
     python tests/bench/over_n.py          # n = 8 to 256, 7 rounds; two minutes
 
-Rollouts, rewards and update of data/arithmetic (problems and base model by `bash run_sweep.sh
-easy`): one step of every n in turn, over the same problems. Prints the median of each n and its
-ratio to the median over all n.
+First run `bash run_sweep.sh easy`, which makes the problems of data/arithmetic. A round makes one
+step (rollouts, rewards, update) with each n in turn, on the same problems. Prints for each n the
+median over rounds, and its ratio to the median over all n.
 """
 import os
 import statistics

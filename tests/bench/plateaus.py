@@ -1,10 +1,11 @@
-"""How often the law's plateau is the planted one, on sweeps of the paper's shape.
+"""Measure how often the fitted law's plateau is near the planted one, on sweeps like the paper's.
 
-    python tests/bench/plateaus.py 24     # sweeps a row; about 2 minutes on one core
+    python tests/bench/plateaus.py 24     # sweeps per row; about 2 minutes on one core
 
-n*(C) of each world is exactly a sigmoid with its plateau at 452 or 122: the paper's sweeps at
-B_p = 32. Printed is how often the plateau of section 4.1's reading is within 25% of it, and the 10%
-and 90% quantiles. `highest`: the same if n* is the n of the highest curve, a power of two.
+n*(C) of each world is exactly a law with its plateau at 452 (Easy) or 122 (Hard), as in the paper
+at B_p = 32. Prints in how many percent of the sweeps the plateau of frontier.py's n* is within 25%
+of the planted one, and the 10% and 90% quantiles of the plateau. `highest` is the same percentage
+if n* is the n of the highest curve, which is always an n that was run.
 """
 import math
 import sys
@@ -15,7 +16,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 import numpy as np
 
 from fit_sigmoid import ROOM, law_of_points
-from frontier import between_n, n_star
+from frontier import interpolate_n, n_star
 from simulate import EASY, law, paper, sweep
 
 NS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -23,7 +24,8 @@ SETS = dict(Easy=(EASY, NS), Hard=((4.2, 4.75, 5.8, 2.73), NS[:7]))
 
 
 def hill(numbers):
-    """Return rewards that lose equally on both sides of n*(C), so small n fall in the end."""
+    """Return a function (B_p, n, C) -> reward that falls equally on both sides of n*(C). A small n
+    loses reward at large C, because n*(C) moves away from it."""
     def reward(B_p, n, C):
         rise = 1 / (1 + np.exp(-2 * (np.log10(np.maximum(C, 1)) - 5.7)))
         gain = 0.3 * rise * np.exp(-0.035 * (math.log2(n) - law(C, numbers)) ** 2)
@@ -44,7 +46,7 @@ def main(sweeps):
                 for draw in range(sweeps):
                     found = n_star(sweep(draw, world(numbers), ns=ns, seeds=seeds, evals=122,
                                          run_sd=0.003, drift=0.003, inter=0.1))
-                    n, bend = between_n(found["cells"], found["curves"])
+                    n, bend = interpolate_n(found["cells"], found["curves"])
                     fit = law_of_points(found["C"], np.log2(n), found["n"], bend, ROOM)["fit"]
                     plain = law_of_points(found["C"], np.log2(found["n"]))["fit"]
                     plateaus.append(fit["plateau"])

@@ -1,13 +1,12 @@
-"""What PRUNE=1 saves and loses, on planted sweeps and on real runs. Not part of the suite.
+"""Print how many rollouts PRUNE=1 saves and how much reward it loses, on planted sweeps.
 
     python tests/bench/prune.py        # 30 sweeps of each kind, a minute
-    python tests/bench/prune.py real   # the committed grids, pruned in memory
 
-Applies the rule of core/sweep.py in memory to planted curves of tests/simulate.py, with B_p = 32
-and 4 million rollouts per run. At eight budgets from C/8 to C core/stats.py finds the best n of the
-full and of the pruned sweep, and the planted curve gives the reward of both. Regret is the
-difference in points, cost the share of the full grid's rollouts, and lost the share of sweeps that
-ended a cell which would be the best at a later budget.
+The script applies the rule of core/sweep.py to planted curves of tests/simulate.py in memory, with
+B_p = 32 and 4 million rollouts per run. At eight budgets from C/8 to C, core/stats.py finds the
+best n of the full sweep and of the pruned sweep. Regret is the difference between the planted
+rewards of these two n, in points. Cost is the share of the full sweep's rollouts. Lost is the share
+of sweeps in which pruning ended a cell that would be the best at a later budget.
 """
 import sys
 from pathlib import Path
@@ -20,7 +19,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from config import config  # noqa: E402
 from core import sweep as planner  # noqa: E402
 from core.stats import best, cells_of, nearest  # noqa: E402
-from core.runs import read_runs  # noqa: E402
 from simulate import constant, paper, sigmoids, sweep  # noqa: E402
 
 CFG = dict(config, C=4_000_000, eval_every=40_000, B_max=0)
@@ -48,7 +46,7 @@ def upto(runs, C):
 
 
 def prune(runs, cfg):
-    """Return the runs that PRUNE=1 would leave of a full grid of one B_p."""
+    """Return the runs of one B_p as PRUNE=1 would leave them: some are cut and "pruned"."""
     ended = {}  # {n: the budget at which it was ended}
     for C in planner.rungs(cfg):
         alive = [run for run in runs if run["B_p"] * run["n"] <= C and run["n"] not in ended]
@@ -70,7 +68,8 @@ def tops(runs, budgets, metric):
 def compare(full, cfg, truth):
     """Return dict(cost, regret, end, worst, lost) of one sweep.
 
-    truth(B_p, n, C): the planted reward, or the estimate from the full grid.
+    full: the runs. truth(B_p, n, C): the planted reward. end: the regret at C. worst: the largest
+    regret.
     """
     cut, B_p = prune(full, cfg), full[0]["B_p"]
     budgets = np.geomspace(cfg["C"] / 8, cfg["C"], 8)
@@ -105,23 +104,7 @@ def planted(sweeps):
                                              truth) for draw in range(sweeps)])
 
 
-def real():
-    print(f"{'against the full grid':38} cost   regret     at C    worst   lost")
-    for name in ("grid_easy", "grid_hard", "atlas/wide_easy", "atlas/wide_hard"):
-        runs, _ = read_runs(ROOT / "results" / name)
-        for B_p in sorted({run["B_p"] for run in runs}):
-            here = [run for run in runs if run["B_p"] == B_p]
-            cfg = {key: here[0]["config"].get(key, config[key]) for key in config}
-            grid, cells = cells_of(here, cfg["metric"])
-            curve = {c.n: np.where(np.isnan(c.mean), -1, c.mean) for c in cells}
-
-            def truth(_, n, C):
-                return np.interp(np.log(C), np.log(grid), curve[n])
-            say(f"results/{name}, B_p = {B_p}", [compare(here, cfg, truth)])
-
-
 if __name__ == "__main__":
     if "--help" in sys.argv:
         sys.exit(print(__doc__))
-    word = sys.argv[1] if len(sys.argv) > 1 else "30"
-    real() if word == "real" else planted(int(word))
+    planted(int(sys.argv[1]) if len(sys.argv) > 1 else 30)

@@ -4,10 +4,10 @@
     python tests/bench/slurm.py                        # all, about ten minutes; prints a table
     python tests/bench/slurm.py array term             # only these
 
-It starts munged, slurmctld and two slurmd on loopback, with all files in a temporary folder, and
-stops them at the end. Each test trains the embedded model with one form of the docs and compares
-the logs, value by value, with those of uninterrupted runs. Missing problems and a missing base
-model are made first. It is not part of the test suite.
+The script starts munged, slurmctld and two slurmd on loopback, with all files in a temporary
+folder, and stops them at the end. Each test trains the embedded model with one command of the docs
+and compares the logs, value by value, with the logs of uninterrupted runs. Missing problems and a
+missing base model are made first. The script is not part of the test suite.
 """
 import os
 import re
@@ -59,7 +59,7 @@ CLOCKS = {"wall_s", "gen_s", "train_s", "time", "loading_s", "config", "versions
 
 
 def values(out):
-    """Return {run: records without times, folders and stops} of a sweep's folder."""
+    """Return {run: records of its log} of a sweep's folder, without times, folders and stops."""
     found = {}
     for path in sorted(Path(out).glob("Bp*/log.jsonl")):
         records = [r for r in read_log(path) if r.get("status") != "stopped"]
@@ -87,23 +87,17 @@ class Cluster:
         files = [f"--{name}-file={self.home}/munge.{name}" for name in "pid log seed key".split()]
         self.start("munged", "--foreground", "--force", f"--socket={self.home}/munge.socket",
                    *files)
-        self.until((self.home / "munge.socket").exists, "munged")
+        wait_for((self.home / "munge.socket").exists, f"munged, see {self.home}", 60)
         self.start("slurmctld", "-D")
         for node in ("n1", "n2"):
             self.start("slurmd", "-D", "-N", node)
-        self.until(lambda: shell("sinfo -h -o %T", check=False).split() == ["idle"], "the nodes")
+        wait_for(lambda: shell("sinfo -h -o %T", check=False).split() == ["idle"],
+                 f"the nodes, see {self.home}", 60)
         return self
 
     def start(self, *words):
         with open(self.home / f"{words[0]}.{len(self.daemons)}.out", "wb") as out:
             self.daemons.append(subprocess.Popen(words, stdout=out, stderr=out))
-
-    def until(self, what, name, seconds=60):
-        end = time.time() + seconds
-        while not what():
-            if time.time() > end:
-                raise SystemExit(f"{name} did not come up: see {self.home}")
-            time.sleep(0.2)
 
     def __exit__(self, kind, *_):
         subprocess.run(["scancel", "--user=root"], stderr=subprocess.DEVNULL)
@@ -129,7 +123,7 @@ def shell(line, check=True, **env):
 
 
 class Walk:
-    """One form of the docs: its jobs, their folder and their results."""
+    """One command of the docs: submits its jobs, and reads their logs from one folder."""
 
     def __init__(self, name, home, words=()):
         self.out, self.log = home / name, home / f"{name}.%j.txt"
@@ -137,13 +131,13 @@ class Walk:
         self.words = shlex.join([*WORDS, *words])
 
     def commands(self):
-        """Write commands.txt as in the docs."""
+        """Write the training commands to a file, as in the docs, and return its path."""
         path = self.out.with_suffix(".commands")
         path.write_text(shell(f"DRY_RUN=1 bash run_sweep.sh easy {self.words}", **self.env))
         return path
 
     def submit(self, words):
-        """Run sbatch with these words; return the job's number."""
+        """Run sbatch with these words. Return the number of the job."""
         line = f"sbatch --parsable --output={self.log} {words}"
         return shell(line, **self.env).strip()
 
@@ -156,39 +150,38 @@ class Walk:
 
     def begun(self, runs=2, updates=8):
         """Wait until this many runs have made some updates."""
-        wait_for(lambda: sum(len(r) > updates for r in values(self.out).values()) >= runs)
+        wait_for(lambda: sum(len(r) > updates for r in values(self.out).values()) >= runs,
+                 f"updates in {self.out}")
 
     def statuses(self):
         return sorted(read_log(p)[-1].get("status", "") for p in self.out.glob("Bp*/log.jsonl"))
 
 
-def wait_for(what, seconds=400):
+def wait_for(what, name, seconds=400):
+    """Poll until `what()` is true; exit with the state of all jobs after `seconds`."""
     end = time.time() + seconds
     while not what():
         if time.time() > end:
-            raise SystemExit("waited in vain\n" + shell("squeue; sacct 2>&1; scontrol show job"))
+            jobs = shell("squeue; sacct 2>&1; scontrol show job", check=False)
+            raise SystemExit(f"waited {seconds} s for {name}\n{jobs}")
         time.sleep(0.3)
 
 
 def ended(job):
-    """Wait for a job; return states and exit codes of its tasks."""
+    """Wait until a job has ended. Return the states and exit codes of its tasks as a text."""
     def states():
         return re.findall(r"JobState=(\w+)", shell(f"scontrol show job {job}"))
     busy = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED"}
-    wait_for(lambda: not busy & set(states()))
+    wait_for(lambda: not busy & set(states()), f"the end of job {job}")
     codes = re.findall(r"ExitCode=(\d+:\d+)", shell(f"scontrol show job {job}"))
     return ", ".join(sorted({f"{s} {c}" for s, c in zip(states(), codes)}))
 
 
 # --------------------------------------------------------------------------------------------------
-# The tests; each returns a text with the result
-
-def array(walk):
-    return ended(walk.array())
-
+# The tests. Each returns a text with the states of its jobs
 
 def term(walk):
-    """Send SIGTERM to an array's tasks, as `--signal=B:TERM@600` does, and submit it again."""
+    """Send SIGTERM to the tasks of an array, as `--signal=B:TERM@600` does. Submit it again."""
     job = walk.array()
     walk.begun()
     shell(f"scancel --batch --signal=TERM {job}")
@@ -218,7 +211,7 @@ def node(walk):
 
 
 def steps(walk):
-    """Make each run a step of the job with LAUNCH; SIGTERM goes to the steps, not to the batch."""
+    """Start each run as a step of the job with LAUNCH. SIGTERM goes only to the steps."""
     walk.env["LAUNCH"] = "srun -N1 -n1 --exact --mem=0"
     words = (f"-N2 --ntasks-per-node=1 --cpus-per-task=1 --mem=0 --time=20 --signal=TERM@60 --wrap "
              f"'exec bash run_sweep.sh easy {walk.words}'")
@@ -253,7 +246,8 @@ def undisturbed(walk, ranks=1):
 
 
 def main(names):
-    walks = dict(array=array, term=term, requeue=requeue, node=node, steps=steps, torchrun=torchrun)
+    walks = dict(array=lambda walk: ended(walk.array()), term=term, requeue=requeue, node=node,
+                 steps=steps, torchrun=torchrun)
     for key in [key for key in os.environ if key.startswith("SLURM")]:
         del os.environ[key]
     home = Path(tempfile.mkdtemp(prefix="walks."))

@@ -1,11 +1,11 @@
-"""Simulate what the longest rollouts cost: hours of a run by n, waiting ranks, difficulty.
+"""Simulate what the longest rollouts cost: hours of a run by n, and how ranks wait for each other.
 
     python tests/bench/tail.py          # a minute; nothing here is measured on a GPU
 
-A step of decoding reads the weights once and the cache of every unfinished rollout, and takes the
-CPU's work on each of them. So the last few rollouts of an update cost as much per step as hundreds.
-The assumptions are those of core/cost.py, which computes expectations; here every length is drawn.
-Prefill and evaluations are not counted.
+Every step of decoding reads all weights, so a step for the last few rollouts of an update takes
+nearly as long as a step for hundreds. The assumptions are those of core/cost.py. core/cost.py
+computes expectations, and this script draws the length of every response. Prefill and evaluations
+are not counted.
 """
 import heapq
 import math
@@ -16,9 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from config import parse  # noqa: E402
 from core import cost  # noqa: E402
-from train_grpo import deal_rows  # noqa: E402
+from train_grpo import deal_rows, micro_batches  # noqa: E402
 
-# GPUs of a run, longest response
+# {model: (GPUs of a run, tokens of the longest response)}
 MODELS = {"Qwen/Qwen2.5-7B-Instruct": (4, 8192), "Qwen/Qwen2.5-1.5B-Instruct": (1, 8192),
           "Qwen/Qwen2.5-0.5B-Instruct": (1, 768)}
 
@@ -30,8 +30,7 @@ def run_of(name):
 
 
 def lengths(count, mean, most, rng):
-    """Draw response lengths in tokens: lognormal, and a share `cost.CUT` of them cut off at `most`.
-    """
+    """Return `count` response lengths in tokens: lognormal, and `most` for a share `cost.CUT`."""
     start = math.log(mean) - cost.SIGMA**2 / 2
     body = [min(most, max(1, round(rng.lognormvariate(start, cost.SIGMA)))) for _ in range(count)]
     return [most if rng.random() < cost.CUT else length for length in body]
@@ -39,9 +38,7 @@ def lengths(count, mean, most, rng):
 
 def decoding(queue, name, card="H100"):
     """Return the seconds in which one GPU decodes `queue` (lengths), gen_batch rollouts at once."""
-    s, bandwidth = cost.sizes(cost.SHAPES[name]), cost.CARDS[card][1]
-    slots, per_token = run_of(name)[0]["gen_batch"], 4 * s["kv"] * s["layers"] / bandwidth
-    weights = cost.STEP_S + 2 * s["P"] / bandwidth
+    s, slots = cost.sizes(cost.SHAPES[name]), run_of(name)[0]["gen_batch"]
     todo, live, step, cached, seconds = list(queue)[::-1], [], 0, 0, 0.0
     while todo or live:
         while todo and len(live) < slots:
@@ -49,8 +46,7 @@ def decoding(queue, name, card="H100"):
             heapq.heappush(live, (step + length, length))
             cached += cost.PROMPT
         k, r = live[0][0] - step, len(live)  # k steps until the next rollout ends
-        seconds += k * (weights + r * cost.ROLLOUT_S)
-        seconds += per_token * (cached * k + r * k * (k - 1) / 2)
+        seconds += cost.decoding_s(s, k, r * k, cached * k + r * k * (k - 1) / 2, card)
         step, cached = step + k, cached + r * k
         while live and live[0][0] == step:
             cached -= cost.PROMPT + heapq.heappop(live)[1]
@@ -65,13 +61,12 @@ def generation(name, n, B_p, rng, draws=20):
 
 
 def waiting(n, ranks, rng, B_p=32, micro_tokens=16384, draws=20):
-    """Return the tokens that an update's micro-batches take, over their even share: (problems,
-    dealt).
+    """Return (problems, dealt): how much longer an update takes than with evenly shared tokens.
 
-    Every rank makes as many micro-batches as the rank with the most, and each takes as long as the
-    largest one of all ranks. `problems`: a rank has whole problems, in order. `dealt`: `deal_rows`.
+    Every rank makes as many micro-batches as the rank with the most, and every rank waits for the
+    largest micro-batch of all ranks. `problems` is for ranks with whole problems, in order. `dealt`
+    is for rollouts that `deal_rows` distributes by length.
     """
-    from train_grpo import micro_batches
     cfg, _, most = run_of("Qwen/Qwen2.5-7B-Instruct")
     took, even = [0.0, 0.0], 0
     for _ in range(draws):
@@ -104,14 +99,6 @@ def main():
         pairs = (waiting(n, ranks, rng) for n in (8, 32, 128))
         print(f"  {ranks} GPUs, n = 8, 32, 128: "
               + ", ".join(f"{a:.2f} -> {b:.2f}" for a, b in pairs))
-    print("\ndifficulty, 16 rollouts of each problem on one GPU: hours for 6,784 problems")
-    for name in MODELS:
-        cfg, _, most = run_of(name)
-        drawn = lengths(6784 * 16, cost.mean_length(cfg), most, rng)
-        calls = sum(decoding(drawn[i:i + 1024], name) for i in range(0, len(drawn), 1024))
-        one = decoding(drawn, name)
-        print(f"  {name}: {calls / 3600:.2f} in calls of 64 problems, {one / 3600:.2f} in one "
-              f"queue, {calls / one:.1f} times")
 
 
 if __name__ == "__main__":

@@ -4,24 +4,24 @@
     trl/bin/python tests/bench/trl_loss.py  # needs data/arithmetic/base (`bash run_sweep.sh easy`)
 
 The batch has three groups of four responses, 1 to 12 tokens long. The old policy and the reference
-have other weights than the policy, so no ratio is 1. TRL prepares the batch itself
-(_generate_and_score_completions: padding, old and reference log-probs, importance weights) and
-takes it in two micro-batches. Prints for each case the loss, the share of tokens whose ratio is
-outside the clip range, and the largest differences: of the loss, relative to it, and of the
-gradient, relative to its largest entry.
+have other weights than the policy, so that no ratio is 1. TRL prepares the batch itself (in
+_generate_and_score_completions: padding, old and reference log-probs, importance weights) and
+computes the loss in two micro-batches. For each case the script prints the loss of TRL, the share
+of tokens whose ratio is outside the clip range, the relative difference of the two losses, and the
+largest difference of the two gradients, relative to the gradient's largest entry.
 
 The definitions of TRL 1.16 and ours agree if
-- its loss_type is "dapo" or "cispo" (the sum over all tokens of the batch over their number, our
-  token mean), its importance_sampling_level is "token" and its delta is None;
-- use_bias_correction_kl=False; by default it multiplies its k3 term by the ratio, and the gradient
-  flows through that too;
-- for cispo its epsilon_high, a bound on the ratio itself, is our 1 + eps_high, and our eps_low is
-  1, because it has no lower bound;
-- vllm_importance_sampling_mode="token_truncate" (default sequence_mask) and clip_max is our
-  tis_cap: a weight of the policy term only, min(exp(logp_old - logp_engine), cap), from the policy
-  that generated and not from the one that is updated;
-- the advantages are the same numbers. Its std has 1e-4 added and ours 1e-6; the first line shows
-  that difference, and both sides get ours.
+- TRL's loss_type is "dapo" or "cispo", which both take the mean over all tokens of the batch, its
+  importance_sampling_level is "token" and its delta is None;
+- use_bias_correction_kl=False. By default TRL multiplies the k3 term by the ratio, and the gradient
+  flows through this ratio too;
+- for cispo, TRL's epsilon_high is our 1 + eps_high, because epsilon_high bounds the ratio itself,
+  and our eps_low is 1, because TRL has no lower bound;
+- vllm_importance_sampling_mode="token_truncate" (default sequence_mask), and clip_max is our
+  tis_cap. The weight min(exp(logp_old - logp_engine), cap) multiplies the policy term only.
+  logp_old is by the policy that generated, not by the policy that is updated;
+- the advantages are the same numbers. TRL adds 1e-4 to the std and we add 1e-6. The first line
+  shows the difference this makes, and then both sides get our advantages.
 """
 import copy
 import logging
@@ -46,7 +46,7 @@ BASE, TEMPERATURE, CAP = str(ROOT / "data/arithmetic/base"), 0.6, 1.1
 
 
 def batch():
-    """Return three groups of four: prompts, responses (lists of ids) and rewards (3, 4)."""
+    """Return 3 prompts and 12 responses, as lists of ids, and their rewards (3, 4)."""
     g = torch.Generator().manual_seed(0)
     prompts = [torch.randint(2, 52, (k,), generator=g).tolist() for k in (5, 9, 7)]
     responses = [torch.randint(2, 52, (k,), generator=g).tolist()
@@ -56,7 +56,7 @@ def batch():
 
 
 def weights(model, seed, size):
-    """Return the model's weights with relative noise of this size."""
+    """Return the model's weights with noise of `size` times the std of each tensor."""
     g = torch.Generator().manual_seed(seed)
     return {k: v + size * v.std() * torch.randn(v.shape, generator=g)
             for k, v in model.state_dict().items()}
@@ -102,7 +102,7 @@ def theirs(model, old, new, engine, tis, **settings):
     prompts, responses, rewards = batch()
     tokenizer = AutoTokenizer.from_pretrained(BASE, padding_side="left")
 
-    # the responses are given; a token without an engine's log-prob gets the weight 1
+    # instead of generating, return the given responses. If log-probs are None, weights are 1
     def rollout(texts, trainer):
         return dict(prompt_ids=[p for p in prompts for _ in range(4)], completion_ids=responses,
                     logprobs=engine if tis else [[None] * len(r) for r in responses])
@@ -118,8 +118,7 @@ def theirs(model, old, new, engine, tis, **settings):
             model, reward_funcs=lambda **_: rewards.flatten().tolist(), args=args,
             rollout_func=rollout, processing_class=tokenizer,
             train_dataset=Dataset.from_list([dict(prompt=f"{j}") for j in range(3)]))
-    # TRL takes the rollouts from `rollout` as vLLM's, and computes old log-probs and importance
-    # weights
+    # with use_vllm, TRL computes old log-probs and importance weights for the given rollouts
     trainer.use_vllm, trainer._last_loaded_step = True, 0
     trainer.current_gradient_accumulation_steps = 2
     model.load_state_dict(old)
@@ -143,7 +142,7 @@ def main():
     old, new, other = (weights(base, seed, size)
                         for seed, size in ((1, 0.03), (2, 0.03), (3, 0.02)))
     prompts, responses, rewards = batch()
-    # the engine's log-probs differ from the old policy's, as if from other, nearby weights
+    # the engine's log-probs come from weights that differ a little from those of the old policy
     engine_model = copy.deepcopy(base)
     engine_model.load_state_dict({k: old[k] + other[k] - v for k, v in base.state_dict().items()})
     with torch.no_grad():
@@ -160,7 +159,7 @@ def main():
              "grpo 0.2/0.2, importance weights": (dict(grpo, tis=True), dapo),
              "cispo, ratio at most 1.2": (cispo, theirs_cispo),
              "cispo at most 1.2, importance weights": (dict(cispo, tis=True), theirs_cispo),
-             # these differ, to show by how much
+             # in the next two cases the definitions differ
              "differs: use_bias_correction_kl=True": (dict(grpo, beta=0.1), dict(dapo, beta=0.1)),
              "differs: our cispo with eps_low 0.2": (dict(cispo, eps_low=0.2), theirs_cispo)}
     print(f"{'case':44s} {'loss':>10s} {'outside':>8s} {'d loss':>9s} {'d grad':>9s}")

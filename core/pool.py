@@ -1,0 +1,93 @@
+"""core/pool.py: run shell commands, one per GPU or core at a time, and show how far each is."""
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+
+def last_line(path):
+    """Return the last line of a file with a process's output, or "".
+
+    If train_grpo.py printed an error, return the error, because torchrun prints a table after it.
+    """
+    lines = []
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
+        text = file.read().decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]  # splits a progress bar at \r
+    errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
+    return [*errors[-1:], *lines[-1:], ""][0]
+
+
+def spawn(command, out, place):
+    """Start a process from the shell words `command`, and write its output to the file `out`.
+
+    place: extra environment variables of the process. The process gets its own session, because
+    torchrun and srun would pass Ctrl-C on to the ranks. A shell splits the command, because the
+    user's LAUNCH may contain quotes. `env` starts it, so that LAUNCH="A=1 nice" works.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with open(out, "wb") as file:
+        return subprocess.Popen(["bash", "-c", f"exec env {command}"], env=os.environ | place,
+                                stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                                start_new_session=True)
+
+
+def pool(jobs, places, stop):
+    """Run jobs in order, one per place at a time. Return how many failed.
+
+    jobs: a list of (name, shell words, output file). places: a list of dicts of environment
+    variables, such as the ids of GPUs. stop: a list that is empty until a signal handler appends to
+    it. Then no job starts any more, and the running jobs get SIGTERM, on which train_grpo.py saves
+    a checkpoint. `pool` waits until the jobs have ended. The same happens if another process sends
+    SIGTERM to a job, as Slurm does, or if the reader of our output has ended.
+    """
+    waiting, running, failed, shown = list(jobs), {}, 0, time.time()
+    terminal = sys.stdout.isatty()
+    clear, every = ("\033[J", 1) if terminal else ("", 60)
+    try:
+        while (waiting or running) and not stop:
+            for i, place in enumerate(places):
+                if waiting and i not in running:
+                    name, command, out = waiting.pop(0)
+                    running[i] = name, out, spawn(command, out, place)
+            time.sleep(0.1)
+            for i, (name, out, process) in list(running.items()):
+                if (code := process.poll()) is None:
+                    continue
+                del running[i]
+                code = code if code >= 0 else 128 - code
+                how = f"FAILED ({code})" if code else "done"
+                print(f"{clear}{how}  {name}:  {last_line(out)}", flush=True)
+                failed += bool(code)
+                if code == 128 + signal.SIGTERM:
+                    stop.append(code)
+            if time.time() - shown >= every:
+                shown = time.time()
+                lines = [f"  {name}  {last_line(out) or 'starting'}"[:112]
+                         for name, out, _ in running.values()]
+                lines.append(f"  {len(jobs) - len(waiting) - len(running)} of {len(jobs)} ended, "
+                             f"{len(waiting)} waiting; Ctrl-C stops, the same command continues")
+                end, back = ("\033[K\n", f"\033[{len(lines)}A") if terminal else ("\n", "")
+                print(end.join(lines) + end + back, end="", flush=True)  # the next print overwrites
+    finally:
+        for _, _, process in running.values():
+            process.terminate()
+        with contextlib.suppress(OSError):  # the reader of our output may have ended
+            print(clear, end="", flush=True)
+            if stop or running:
+                print(f"\nstopping: {len(running)} jobs save what they have; the same command "
+                      "continues them", flush=True)
+        for _, _, process in running.values():
+            process.wait()
+    return failed
+
+
+def handle_signals(numbers, handler):
+    """Set a handler for some signals, but leave SIGHUP ignored if nohup ignores it."""
+    for number in numbers:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
