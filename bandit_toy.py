@@ -7,24 +7,20 @@
     python bandit_toy.py run --B_p=16 --n=64 --C=1e6 --seed=3    # one run of the sweep
 
 One problem: a tabular softmax over K responses, one of which is right (paper, appendix "Base
-case"). Many problems: a rollout is `deciding` + `idle` decisions with `responses` choices each. A
-rollout is right if all its deciding decisions are right. A decision has a vector x of `features`
+case"). Many problems: a rollout has `deciding` + `idle` decisions with `responses` choices each,
+and is right if all its deciding decisions are right. A decision has a vector x of `features`
 numbers and length 1. The policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are
-the base model's logits, all problems share W, and each decision of each problem has its `own`.
-AdamW moves 32 shared weights further than one table entry, so compare overlaps at the best lr of
-each. Validation problems are new, so only W affects them.
+the logits of the base model. W is shared by all problems, and every decision of every problem has
+its `own` logits. AdamW moves 32 shared weights further than one entry of a table, so compare two
+overlaps at the best lr of each. Validation problems are new, so only W changes them.
 
-Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py; KL and
-entropy are exact. The log has the same fields, except times and those that need a language model.
-Evaluations also log `exact`, the mean pass@1 without sampling noise. A run writes its log at the
-end, and an interrupted run starts again. On one kind of processor the same config gives the same
-log.
-
-data/bandit/defaults.json has the default values, results/bandit/study.py the experiments and
-docs/toy.md their results.
+Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py, without KL
+and entropy. The log lacks the times and the fields of a language model, and evaluations have
+`exact`, the mean pass@1 without sampling noise. A run writes its log at its end. The defaults are
+in data/bandit/defaults.json, the experiments in results/bandit/study.py, their results in
+docs/toy.md.
 """
 import concurrent.futures
-import hashlib
 import json
 import math
 import multiprocessing
@@ -52,12 +48,13 @@ TOY = dict(  # keys that only this script has: (default, meaning)
     features=(32, "numbers that describe a decision, rows of the common weights"),
     skill=(0.8, "cosine between the base model's weights and the right ones; 1 = it knows"),
     sharpness=(5.0, "size of the base model's logits; larger: pass rates nearer to 0 and 1"),
-    pool=(2048, "training problems there are, D of which are used"),
+    pool=(2048, "training problems in the world; a run trains on D of them"),
     world=(0, "seed of the world: what is right, the base model, all problems"))
 
 
 # --------------------------------------------------------------------------------------------------
-# One problem: a tabular softmax, theta (R, K) logits of R independent repetitions, right (K,) bool
+# One problem: a tabular softmax. theta (R, K): the logits of R independent repetitions. right (K,):
+# which responses are right
 
 def softmax(theta, axis=-1):
     e = np.exp(theta - theta.max(axis, keepdims=True))
@@ -65,7 +62,7 @@ def softmax(theta, axis=-1):
 
 
 def exact_gradient(theta, right):
-    """Return the gradient of the pass rate p, the sum of pi over right responses: (R, K) -> (R, K).
+    """Return the gradient (R, K) of the pass rate p, the sum of pi over right responses.
 
     dp / dtheta_a = pi_a (right_a - p).
     """
@@ -74,9 +71,12 @@ def exact_gradient(theta, right):
 
 
 def sampled_gradient(theta, right, n, rng):
-    """Return an unbiased estimate from n >= 1 rollouts: the mean of r grad log pi, no baseline."""
+    """Return an unbiased estimate (R, K) of `exact_gradient` from n >= 1 rollouts.
+
+    It is the mean of r grad log pi over the rollouts, without a baseline.
+    """
     pi = softmax(np.asarray(theta, float))
-    won = rng.multinomial(n, pi) * right / n  # (R, K): share of the n draws, right responses only
+    won = rng.multinomial(n, pi) * right / n  # (R, K): shares of the n draws, 0 for wrong responses
     return won - pi * won.sum(-1, keepdims=True)
 
 
@@ -87,7 +87,7 @@ def first_logits(p, K, R=1):
 
 
 def ascend(theta, right, n, lr, at, rng):
-    """Make updates with n rollouts each; return 1 - p, (len(at), R), after each update in `at`."""
+    """Return 1 - p after t updates for each t in `at`, (len(at), R). An update has n rollouts."""
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
@@ -99,15 +99,14 @@ def ascend(theta, right, n, lr, at, rng):
 def fit_rate(tail, ns):
     """Fit suboptimality = A / (n t) + B / t (paper, appendix "Base case") at one t.
 
-    tail (N, R): t times the suboptimality, for each n of `ns` and each repetition. The fit
-    minimises the sum of squared relative errors. Return dict(A, B), each with (value, half width of
-    the value's 90% interval).
+    Returns dict(A, B), each a pair (value, half width of its 90% interval). tail (N, R): t times
+    the suboptimality, for each n of `ns` and each repetition. The fit minimises the sum of squared
+    relative errors.
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
     weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are weighted sums of the means
-    value = weights @ y
     half = 1.645 * np.sqrt(weights ** 2 @ tail.var(1, ddof=1) / tail.shape[1])
-    return dict(zip("AB", zip(value, half)))
+    return dict(zip("AB", zip(weights @ y, half)))
 
 
 def mean_half(x):
@@ -116,7 +115,7 @@ def mean_half(x):
 
 
 def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
-    """Simulate the base case: write the returned dict to out/one.json and draw out/one.png.
+    """Simulate the base case. Return its numbers, write them to out/one.json, draw out/one.png.
 
     Print the suboptimality after C rollouts for each n and each rule for the lr.
     """
@@ -134,310 +133,33 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
     for lr in (0.25, 1.0, 4.0):
         tails = [ascend(theta, right, n, lr, at, rng) for n in ns]
-        # fitted at each t: in theory A and B do not depend on t
+        # one fit for each t, because theory says that A and B do not depend on t
         fits = [fit_rate(t * np.stack(tail), ns) for t, tail in zip(at, zip(*tails))]
         found["rates"].append(dict(lr=lr, at=at, fits=fits, theory=(K - 1) / (K * lr)))
     for rule, power in {"lr the same": 0, "lr x sqrt(n)": 0.5, "lr x n": 1}.items():
         left = {n: mean_half(ascend(theta, right, n, 0.25 * n ** power, [C // n], rng)[0])
                 for n in (1, 4, 16, 64, 256)}
         found["spent"][rule] = left
-        each = ", ".join(f"{mean:.2g} (n = {n})" for n, (mean, _) in left.items())
-        print(f"one problem, {C} rollouts, {rule}: suboptimality {each}")
+        print(f"one problem, {C} rollouts, {rule}: suboptimality "
+              + ", ".join(f"{mean:.2g} (n = {n})" for n, (mean, _) in left.items()))
     save_json(out / "one.json", found)
     draw_one(found, out / "one.png")
     return found
 
 
-# --------------------------------------------------------------------------------------------------
-# Many problems: S seeds side by side, P problems, d decisions of K choices, F features;
-# probabilities are (K, S, P, d)
-
-def make_world(cfg):
-    """Return the problems, validation first: dict(x, base, answer, hash).
-
-    x (P, d, F) features of length 1, base (P, d, K) logits, answer (P, deciding). The right answer
-    has the largest logit of a random linear teacher; the base model's weights have cosine `skill`
-    with the teacher's. Recipe easy keeps problems with a base pass rate of 0.3 to 0.6, hard up to
-    0.0625, mixed all. Raise BadInput if such problems are too rare.
-    """
-    rng = np.random.default_rng([cfg["world"], 1])
-    F, K, d, P = cfg["features"], cfg["responses"], cfg["deciding"], cfg["n_val"] + cfg["pool"]
-    teacher, noise = rng.standard_normal((2, F, K), np.float32)
-    mixed = cfg["skill"] * teacher + math.sqrt(1 - cfg["skill"] ** 2) * noise
-    W0 = np.float32(cfg["sharpness"]) * mixed.astype(np.float32)
-    lo, hi = dict(easy=(0.3, 0.6), hard=(0, 0.0625), mixed=(0, 1))[cfg["recipe"]]
-
-    def unit(x):
-        return x / np.linalg.norm(x, axis=-1, keepdims=True)
-    kept = []
-    while sum(map(len, kept)) < P:
-        if len(kept) == 200:
-            raise BadInput(f"--recipe={cfg['recipe']}: too few problems of this world have such a "
-                           "pass rate; change skill, sharpness or deciding")
-        x = unit(rng.standard_normal((4096, d, F), np.float32))
-        p = pass_rate(policy((x @ W0)[None]), (x @ teacher).argmax(-1)[None])[0]
-        kept.append(x[(lo <= p) & (p <= hi)])
-    x = np.concatenate(kept)[:P]
-    answer = (x @ teacher).argmax(-1)
-    x = np.concatenate([x, unit(rng.standard_normal((P, cfg["idle"], F), np.float32))], 1)
-    base = x @ W0
-    # rounded, so that the hash is the same on every processor
-    seen = np.round(base[:cfg["n_val"]], 2) + 0.0
-    digest = hashlib.sha256(seen.tobytes() + answer[:cfg["n_val"]].tobytes()).hexdigest()
-    return dict(x=x, base=base, answer=answer, hash=digest[:16])
-
-
-def advantages(rewards):
-    """Return (r - mean) / (std + 1e-6), std with ddof 1, as train_grpo.advantages. (..., n)."""
-    A = rewards - rewards.mean(-1, keepdims=True)
-    return A / (A.std(-1, ddof=1, keepdims=True) + 1e-6)
-
-
-def policy(z):
-    """Return probabilities (K, S, P, d) of logits (S, P, d, K); K is first for fast sums over K."""
-    return softmax(np.ascontiguousarray(np.moveaxis(z, -1, 0)), 0)
-
-
-def pass_rate(pi, answer):
-    """Return (S, P), the chance that all deciding decisions are right; answer (S, P, deciding)."""
-    return np.take_along_axis(pi[..., :answer.shape[-1]], answer[None], 0)[0].prod(-1)
-
-
-def roll(pi, n, rngs):
-    """Draw n rollouts of each problem, with one generator per seed: choices (S, n, P, d), uint8."""
-    K, S, P, d = pi.shape
-    u = np.empty((S, n, P, d), np.float32)
-    for s in range(S):
-        rngs[s].random(out=u[s], dtype=np.float32)
-    edge, choice, above = pi[0].copy(), np.zeros(u.shape, np.uint8), np.empty(u.shape, bool)
-    for k in range(1, K):  # the choice is the number of cumulated probabilities below u
-        choice += np.greater(u, edge[:, None], out=above)
-        edge += pi[k]
-    return choice
-
-
-def rewards_of(choice, answer):
-    """Return rewards (S, n, P) of choices (S, n, P, d): 1 if all deciding ones are right, else 0.
-
-    They are float64, because AdamW would amplify the rounding error of advantages, whose sum should
-    be 0.
-    """
-    return (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)
-
-
-def group_gradient(pi, choice, A):
-    """Return the sum over n rollouts of A times the gradient of log pi by the logits.
-
-    A (S, n, P) -> (S, P, d, K).
-    """
-    K, S, P, d = pi.shape
-    cell = choice * np.int64(S * P * d) + np.arange(S * P * d).reshape(S, 1, P, d)
-    sums = np.bincount(cell.ravel(), np.broadcast_to(A[..., None], choice.shape).ravel(),
-                       K * S * P * d)
-    sums = sums.reshape(K, S, P, d) - A.sum(1)[..., None] * pi
-    return np.moveaxis(sums.astype(np.float32), 0, -1)
-
-
-class Run:
-    """S runs of one cell, one per seed, that train side by side."""
-
-    def __init__(self, cfg, world, seeds):
-        V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
-        self.world, self.rollouts, self.steps = world, 0, 0
-        self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
-        self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
-        # D problems of the pool, chosen by the seed; a smaller D is part of a larger one
-        drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
-        self.problems = np.stack([np.sort(V + problems) for problems in drawn])
-        self.queue = np.empty((len(seeds), 0), int)
-        S, (_, d, F), K = len(seeds), world["x"].shape, cfg["responses"]
-        self.rows = np.arange(S)[:, None]
-        self.val = np.tile(np.arange(V), (S, 1))
-        # the shared W and the table `own`, each as (weight, AdamW's first and second moment)
-        shapes = dict(W=(S, F, K), own=(S, D, d, K))
-        self.share = {name: np.float32(math.sqrt(x)) for name, x in
-                      (("W", cfg["overlap"]), ("own", 1 - cfg["overlap"])) if x}
-        self.weights = {name: np.zeros((3, *shapes[name]), np.float32) for name in self.share}
-
-    def batch(self, B_p):
-        """Return the next B_p problems of each seed, (S, B_p), in epochs without replacement."""
-        while self.queue.shape[1] < B_p:
-            epoch = [rng.permutation(self.problems.shape[1]) for rng in self.order_rng]
-            self.queue = np.concatenate([self.queue, np.stack(epoch)], 1)
-        now, self.queue = self.queue[:, :B_p], self.queue[:, B_p:]
-        return now
-
-    def probabilities(self, problems, places=None, idle=False):
-        """Return pi (K, S, P, d), answers and features of problems (S, P) of the world.
-
-        places: rows of the problems in `own`; validation problems have none. idle: whether to
-        include the idle decisions, which only rollouts need.
-        """
-        answer = self.world["answer"][problems]
-        cut = slice(None if idle else answer.shape[-1])
-        x, z = (self.world[key][problems][:, :, cut] for key in ("x", "base"))
-        if "W" in self.weights:
-            shared = x.reshape(len(x), -1, x.shape[-1]) @ self.weights["W"][0]
-            z = z + self.share["W"] * shared.reshape(z.shape)
-        if "own" in self.weights and places is not None:
-            z = z + self.share["own"] * self.weights["own"][0][self.rows, places][:, :, cut]
-        return policy(z), answer, x
-
-    def validation(self):
-        """Return the exact pass@1 of the validation problems, (S, n_val)."""
-        return pass_rate(*self.probabilities(self.val)[:2])
-
-    def training(self):
-        """Return the exact pass@1 of the D training problems, (S, D)."""
-        places = np.arange(self.problems.shape[1])[None]
-        return pass_rate(*self.probabilities(self.problems, places)[:2])
-
-    def update(self, cfg, d):
-        """Make one GRPO update, d = derive(cfg). Return the fields of a step record, each (S,)."""
-        S, places = len(self.rows), self.batch(cfg["B_p"])
-        problems = self.problems[self.rows, places]
-        pi, answer, x = self.probabilities(problems, places, idle=True)
-        choice = roll(pi, cfg["n"], self.rollout_rng)
-        reward = rewards_of(choice, answer)  # (S, n, B_p)
-        A = advantages(reward.swapaxes(1, 2))
-        # gradient of the token-mean loss by the logits, (S, B_p, d, K)
-        G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
-        # exact gradients of KL(ref || policy), which is what the trainer's k3 has in expectation,
-        # and of the entropy bonus
-        if cfg["kl_coef"] or cfg["entropy_coef"]:
-            ref, p = softmax(self.world["base"][problems]), np.moveaxis(pi, 0, -1)
-            logp = np.log(p + 1e-30)
-            H = -(p * logp).sum(-1, keepdims=True)
-            G += (cfg["kl_coef"] * (p - ref)
-                  + cfg["entropy_coef"] * p * (logp + H)) / (cfg["B_p"] * pi.shape[-1])
-        grads = {}
-        if "W" in self.weights:
-            x, by_logits = x.reshape(S, -1, x.shape[-1]), G.reshape(S, -1, G.shape[-1])
-            grads["W"] = x.swapaxes(1, 2) @ by_logits * self.share["W"]
-        if "own" in self.weights:
-            grads["own"] = np.zeros_like(self.weights["own"][0])
-            np.add.at(grads["own"], (self.rows, places), G * self.share["own"])
-        norm = np.sqrt(sum((g.reshape(S, -1) ** 2).sum(1) for g in grads.values()))
-        self.steps += 1
-        self.rollouts += d["B"]
-        lr = d["lr"] * (min(1.0, self.steps / cfg["warmup"]) if cfg["warmup"] else 1.0)
-        beta1, beta2 = 0.9, 0.999
-        for name, g in grads.items():
-            if cfg["grad_clip"]:
-                factor = np.minimum(1, cfg["grad_clip"] / (norm + 1e-6)).astype(np.float32)
-                g *= factor.reshape(S, *[1] * (g.ndim - 1))
-            w, m, v = self.weights[name]
-            m += (1 - beta1) * (g - m)
-            v += (1 - beta2) * (g * g - v)
-            w *= 1 - lr * cfg["weight_decay"]
-            w -= lr / (1 - beta1 ** self.steps) * m / (np.sqrt(v / (1 - beta2 ** self.steps))
-                                                       + 1e-8)
-            norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan  # diverged; `train` ends the run
-        rate = reward.mean(1)  # (S, B_p)
-        return dict(reward=rate.mean(1), frac_all_right=(rate == 1).mean(1),
-                    frac_all_wrong=(rate == 0).mean(1), grad_norm=norm, lr=np.full(S, lr))
-
-
-def train(cfg, world, seeds):
-    """Train one cell for several seeds and write their logs. A seed's draws depend on it only."""
-    d, run, k, samples = derive(cfg), Run(cfg, world, seeds), cfg["k"], cfg["samples"]
-    passes = config.updates_at(cfg["pass_at"], cfg) | {0, d["M"]}
-    values = {metric: np.array(at_k(metric, samples))
-              for metric in (f"avg@{k}", f"best@{k}", f"worst@{k}")}
-    versions = dict(python=sys.version.split()[0], numpy=np.__version__)
-    owns = [dict(cfg, seed=seed) for seed in seeds]
-    logs = [[dict(type="header", schema=1, config=own, derived=derive(own, TOY),
-                  val_set_hash=world["hash"], engine="bandit_toy", versions=versions,
-                  commit=machine.commit(), ranks=1, device="cpu",
-                  time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in owns]
-    every = cfg["eval_every"] or math.inf  # 0: only at the start and at the end
-    for m in range(d["M"] + 1):
-        fields = run.update(cfg, d) if m else {}
-        at = dict(step=m, rollouts=run.rollouts)
-        spent = dict(at, tokens=run.rollouts * (cfg["deciding"] + cfg["idle"]))
-        window = (run.rollouts - d["B"]) // every < run.rollouts // every
-        look = run.validation().astype(float) if m in (0, d["M"]) or window else None
-        train_look = run.training().astype(float) if m in passes else None
-        for s, (seed, log) in enumerate(zip(seeds, logs)):
-            if log[-1]["type"] == "end":  # diverged
-                continue
-            if m:
-                log.append(dict(type="step", **spent, **{key: x[s] for key, x in fields.items()}))
-                if not math.isfinite(fields["grad_norm"][s]):
-                    log.append(dict(type="end", status="diverged", rollouts=run.rollouts))
-                    continue
-            if look is not None:
-                correct = np.random.default_rng([seed, 4, m]).binomial(samples, look[s])
-                log.append(dict(type="eval", **spent, set="val", k=k, samples=samples,
-                                **{metric: v[correct].mean() for metric, v in values.items()},
-                                exact=look[s].mean(), set_hash=world["hash"], correct=correct))
-            if train_look is not None:
-                p = train_look[s]
-                correct = np.random.default_rng([seed, 5, m]).binomial(cfg["s"], p)
-                log.append(dict(type="train_pass", **at, fresh=True, ids=run.problems[s],
-                                exact=np.round(p, 5), samples=[cfg["s"]] * len(p),
-                                correct=correct))
-            if m == d["M"]:
-                log.append(dict(type="end", status="budget", rollouts=run.rollouts))
-    for own, log in zip(owns, logs):
-        with atomic_write(folder_of(own) / "log.jsonl") as part:
-            part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
-
-
-def folder_of(cfg):
-    return Path(cfg["runs"]) / config.run_name(cfg, TOY)
-
-
-def train_all(cells):
-    """Train the unfinished ones of `cells` (resolved dicts), the seeds of a cell together."""
-    world = make_world(cells[0])
-    todo, groups = [c for c in cells if not finished(c, folder_of(c))], {}
-    for c in todo:
-        # create folders before the work, so that one that cannot be written is an error at once
-        folder_of(c).mkdir(parents=True, exist_ok=True)
-        groups.setdefault((c["B_p"] * c["n"], c["B_p"], c["lr_base"]), []).append(c)
-    print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
-    if todo:  # small batches first, because they take longest
-        groups = [groups[key] for key in sorted(groups)]
-        in_parallel(train, [own[0] for own in groups], [world] * len(groups),
-                    [[c["seed"] for c in own] for own in groups])
-
-
-def in_parallel(function, *columns):
-    """Return list(map(function, *columns)), with one process per core and a progress bar."""
-    from tqdm import tqdm
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # blocked until the workers have started, so that the workers never get these signals
-    stops = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
-    with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
-        try:
-            futures = [pool.submit(function, *row) for row in zip(*columns)]
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
-            for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures)):
-                future.result()
-            return [future.result() for future in futures]
-        except BaseException:  # do not wait for running work
-            for child in multiprocessing.active_children():
-                child.kill()
-            raise
-
-
-# --------------------------------------------------------------------------------------------------
-# The figure of one problem
-
 def draw_one(found, path):
-    """Draw the base case: pass@n, mean and variance of an update, A and B, how to spend C."""
+    """Draw the numbers of `one_problem`: pass@n; mean and variance of an update; A and B; the
+    suboptimality after C rollouts."""
     fig, axes = plots.canvas(2, 2, (11, 8))
     (a, b), (c, d) = axes
-    bars = dict(fmt="o-", ms=4, capsize=2)
-    n, exact = zip(*((x["n"], x["exact"]) for x in found["sampled"]))
-    a.plot(n, exact, "k:", label="1 - (1 - p)$^n$", zorder=3)
+    bars, sampled = dict(fmt="o-", ms=4, capsize=2), found["sampled"]
+    n = [x["n"] for x in sampled]
+    a.plot(n, [x["exact"] for x in sampled], "k:", label="1 - (1 - p)$^n$", zorder=3)
     b.axhline(1, color="0.6", lw=0.8)
     for ax, key, label in ((a, "solved", "sampled"),
                            (b, "mean", "mean of the update along the gradient, / exact"),
                            (b, "variance_times_n", "its variance times n, / that of n = 1")):
-        ax.errorbar(n, *zip(*(x[key] for x in found["sampled"])), label=label, **bars)
+        ax.errorbar(n, *zip(*(x[key] for x in sampled)), label=label, **bars)
     for rate, ls in zip(found["rates"], (":", "--", "-")):
         c.axhline(rate["theory"], color="0.6", lw=0.8, ls=ls)
         for name, colour in (("A", "C0"), ("B", "C1")):
@@ -464,18 +186,275 @@ def draw_one(found, path):
 
 
 # --------------------------------------------------------------------------------------------------
+# Many problems: S seeds that train together, P problems, d decisions of K choices, F features.
+# Probabilities are (K, S, P, d)
+
+def make_world(cfg):
+    """Return the problems, validation first: dict(x, base, answer).
+
+    x (P, d, F) features of length 1, base (P, d, K) logits, answer (P, deciding). The right answer
+    has the largest logit of a random linear teacher. The cosine between the weights of the base
+    model and of the teacher is `skill`. The base pass rates are 0.3 to 0.6 for recipe easy, up to
+    0.0625 for hard, any for mixed. Raise BadInput if such problems are too rare.
+    """
+    rng = np.random.default_rng([cfg["world"], 1])
+    F, K, d, P = cfg["features"], cfg["responses"], cfg["deciding"], cfg["n_val"] + cfg["pool"]
+    teacher, noise = rng.standard_normal((2, F, K), np.float32)
+    mixed = cfg["skill"] * teacher + math.sqrt(1 - cfg["skill"] ** 2) * noise
+    W0 = np.float32(cfg["sharpness"]) * mixed.astype(np.float32)
+    lo, hi = dict(easy=(0.3, 0.6), hard=(0, 0.0625), mixed=(0, 1))[cfg["recipe"]]
+
+    def unit(x):
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+    kept = []
+    while sum(map(len, kept)) < P:
+        if len(kept) == 200:
+            raise BadInput(f"--recipe={cfg['recipe']}: too few problems of this world have such a "
+                           "pass rate; change skill, sharpness or deciding")
+        x = unit(rng.standard_normal((4096, d, F), np.float32))
+        p = pass_rate(policy((x @ W0)[None]), (x @ teacher).argmax(-1)[None])[0]
+        kept.append(x[(lo <= p) & (p <= hi)])
+    x = np.concatenate(kept)[:P]
+    answer = (x @ teacher).argmax(-1)
+    x = np.concatenate([x, unit(rng.standard_normal((P, cfg["idle"], F), np.float32))], 1)
+    return dict(x=x, base=x @ W0, answer=answer)
+
+
+def advantages(rewards):
+    """Return the advantages of rewards (..., n), as train_grpo.advantages does for torch."""
+    A = rewards - rewards.mean(-1, keepdims=True)
+    return A / (A.std(-1, ddof=1, keepdims=True) + 1e-6)
+
+
+def policy(z):
+    """Return probabilities (K, S, P, d) of logits (S, P, d, K); K is first for fast sums over K."""
+    return softmax(np.ascontiguousarray(np.moveaxis(z, -1, 0)), 0)
+
+
+def pass_rate(pi, answer):
+    """Return the probability (S, P) that all deciding decisions are right.
+
+    answer: (S, P, deciding).
+    """
+    return np.take_along_axis(pi[..., :answer.shape[-1]], answer[None], 0)[0].prod(-1)
+
+
+def roll(pi, n, rngs):
+    """Return the choices (S, n, P, d) of n rollouts per problem. rngs: a generator per seed."""
+    K, S, P, d = pi.shape
+    u = np.empty((S, n, P, d), np.float32)
+    for s in range(S):
+        rngs[s].random(out=u[s], dtype=np.float32)
+    edge, choice, above = pi[0].copy(), np.zeros(u.shape, np.uint8), np.empty(u.shape, bool)
+    for k in range(1, K):  # the choice is the number of cumulative probabilities below u
+        choice += np.greater(u, edge[:, None], out=above)
+        edge += pi[k]
+    return choice
+
+
+def rewards_of(choice, answer):
+    """Return rewards (S, n, P) of choices (S, n, P, d): 1 if all deciding ones are right, else 0.
+
+    They are float64, because the advantages of a group must sum to 0, and AdamW would amplify
+    their rounding error.
+    """
+    return (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)
+
+
+def group_gradient(pi, choice, A):
+    """Return the gradient (S, P, d, K) of the sum of A log pi over n rollouts, by the logits.
+
+    A: (S, n, P).
+    """
+    K, S, P, d = pi.shape
+    cell = choice * np.int64(S * P * d) + np.arange(S * P * d).reshape(S, 1, P, d)
+    sums = np.bincount(cell.ravel(), np.broadcast_to(A[..., None], choice.shape).ravel(),
+                       K * S * P * d)
+    sums = sums.reshape(K, S, P, d) - A.sum(1)[..., None] * pi
+    return np.moveaxis(sums.astype(np.float32), 0, -1)
+
+
+class Run:
+    """S runs of one cell that train together, one for each seed."""
+
+    def __init__(self, cfg, world, seeds):
+        V, N, D = cfg["n_val"], len(world["x"]), cfg["D"] or cfg["pool"]
+        S, (_, d, F), K = len(seeds), world["x"].shape, cfg["responses"]
+        self.world, self.rollouts, self.seeds = world, 0, np.arange(S)[:, None]
+        self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
+        self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
+        # the seed chooses D problems of the pool; the problems of a smaller D are among them
+        drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
+        self.problems = np.stack([np.sort(V + problems) for problems in drawn])  # (S, D)
+        self.val, self.queue = np.tile(np.arange(V), (S, 1)), np.empty((S, 0), int)
+        # the shared W and the table `own`: the weights and AdamW's first and second moments
+        shapes = dict(W=(S, F, K), own=(S, D, d, K))
+        self.share = {name: np.float32(math.sqrt(x)) for name, x in
+                      (("W", cfg["overlap"]), ("own", 1 - cfg["overlap"])) if x}
+        self.weights = {name: np.zeros((3, *shapes[name]), np.float32) for name in self.share}
+
+    def batch(self, B_p):
+        """Return the next B_p of the D problems of each seed, (S, B_p), in epochs without
+        replacement."""
+        while self.queue.shape[1] < B_p:
+            epoch = [rng.permutation(self.problems.shape[1]) for rng in self.order_rng]
+            self.queue = np.concatenate([self.queue, np.stack(epoch)], 1)
+        now, self.queue = self.queue[:, :B_p], self.queue[:, B_p:]
+        return now
+
+    def probabilities(self, problems, rows=None, idle=False):
+        """Return pi (K, S, P, d), answers and features of problems (S, P) of the world.
+
+        rows: rows of the problems in `own`; validation problems have none. idle: whether to
+        include the idle decisions, which only rollouts need.
+        """
+        answer = self.world["answer"][problems]
+        cut = slice(None if idle else answer.shape[-1])
+        x, z = (self.world[key][problems][:, :, cut] for key in ("x", "base"))
+        if "W" in self.weights:
+            shared = x.reshape(len(x), -1, x.shape[-1]) @ self.weights["W"][0]
+            z = z + self.share["W"] * shared.reshape(z.shape)
+        if "own" in self.weights and rows is not None:
+            z = z + self.share["own"] * self.weights["own"][0][self.seeds, rows][:, :, cut]
+        return policy(z), answer, x
+
+    def validation(self):
+        """Return the exact pass@1 of the validation problems, (S, n_val)."""
+        return pass_rate(*self.probabilities(self.val)[:2])
+
+    def training(self):
+        """Return the exact pass@1 of the D training problems, (S, D)."""
+        rows = np.arange(self.problems.shape[1])[None]
+        return pass_rate(*self.probabilities(self.problems, rows)[:2])
+
+    def update(self, cfg, d):
+        """Make one GRPO update, d = derive(cfg). Return the fields of a step record, each (S,)."""
+        S, rows = len(self.seeds), self.batch(cfg["B_p"])
+        pi, answer, x = self.probabilities(self.problems[self.seeds, rows], rows, idle=True)
+        choice = roll(pi, cfg["n"], self.rollout_rng)
+        reward = rewards_of(choice, answer)  # (S, n, B_p)
+        A = advantages(reward.swapaxes(1, 2))
+        # gradient of the token-mean loss by the logits, (S, B_p, d, K)
+        G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
+        grads = {}
+        if "W" in self.weights:
+            x, by_logits = x.reshape(S, -1, x.shape[-1]), G.reshape(S, -1, G.shape[-1])
+            grads["W"] = x.swapaxes(1, 2) @ by_logits * self.share["W"]
+        if "own" in self.weights:
+            grads["own"] = np.zeros_like(self.weights["own"][0])
+            np.add.at(grads["own"], (self.seeds, rows), G * self.share["own"])
+        norm = np.sqrt(sum((g.reshape(S, -1) ** 2).sum(1) for g in grads.values()))
+        self.rollouts += d["B"]
+        t, beta1, beta2 = self.rollouts // d["B"], 0.9, 0.999
+        lr = d["lr"] * (min(1.0, t / cfg["warmup"]) if cfg["warmup"] else 1.0)
+        for name, g in grads.items():
+            if cfg["grad_clip"]:
+                factor = np.minimum(1, cfg["grad_clip"] / (norm + 1e-6)).astype(np.float32)
+                g *= factor.reshape(S, *[1] * (g.ndim - 1))
+            w, m, v = self.weights[name]
+            m += (1 - beta1) * (g - m)
+            v += (1 - beta2) * (g * g - v)
+            w *= 1 - lr * cfg["weight_decay"]
+            w -= lr / (1 - beta1 ** t) * m / (np.sqrt(v / (1 - beta2 ** t)) + 1e-8)
+            norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan  # diverged; `train` ends the run
+        rate = reward.mean(1)  # (S, B_p)
+        return dict(reward=rate.mean(1), frac_all_right=(rate == 1).mean(1),
+                    frac_all_wrong=(rate == 0).mean(1), grad_norm=norm, lr=np.full(S, lr))
+
+
+def train(cfg, world, seeds):
+    """Train one cell for several seeds and write a log for each. The log of a seed does not depend
+    on the other seeds."""
+    d, run, k, samples = derive(cfg), Run(cfg, world, seeds), cfg["k"], cfg["samples"]
+    passes = config.updates_at(cfg["pass_at"], cfg) | {0, d["M"]}
+    values = {metric: np.array(at_k(metric, samples))
+              for metric in (f"avg@{k}", f"best@{k}", f"worst@{k}")}
+    versions = dict(python=sys.version.split()[0], numpy=np.__version__)
+    of_seeds = [dict(cfg, seed=seed) for seed in seeds]
+    logs = [[dict(type="header", schema=1, config=own, derived=derive(own, TOY),
+                  versions=versions, commit=machine.commit(), device="cpu",
+                  time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in of_seeds]
+    every = cfg["eval_every"] or math.inf  # 0: only at the start and at the end
+    for m in range(d["M"] + 1):
+        fields = run.update(cfg, d) if m else {}
+        at = dict(step=m, rollouts=run.rollouts)
+        spent = dict(at, tokens=run.rollouts * (cfg["deciding"] + cfg["idle"]))
+        due = m in (0, d["M"]) or (run.rollouts - d["B"]) // every < run.rollouts // every
+        val = run.validation().astype(float) if due else None
+        pool = run.training().astype(float) if m in passes else None
+        for s, (seed, log) in enumerate(zip(seeds, logs)):
+            if log[-1]["type"] == "end":  # diverged
+                continue
+            if m:
+                log.append(dict(type="step", **spent, **{key: x[s] for key, x in fields.items()}))
+                if not math.isfinite(fields["grad_norm"][s]):
+                    log.append(dict(type="end", status="diverged", rollouts=run.rollouts))
+                    continue
+            if val is not None:
+                correct = np.random.default_rng([seed, 4, m]).binomial(samples, val[s])
+                log.append(dict(type="eval", **spent, set="val", k=k, samples=samples,
+                                **{metric: v[correct].mean() for metric, v in values.items()},
+                                exact=val[s].mean(), correct=correct))
+            if pool is not None:
+                correct = np.random.default_rng([seed, 5, m]).binomial(cfg["s"], pool[s])
+                log.append(dict(type="train_pass", **at, fresh=True, ids=run.problems[s],
+                                samples=[cfg["s"]] * len(correct), correct=correct))
+            if m == d["M"]:
+                log.append(dict(type="end", status="budget", rollouts=run.rollouts))
+    for own, log in zip(of_seeds, logs):
+        with atomic_write(folder_of(own) / "log.jsonl") as part:
+            part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
+
+
+# --------------------------------------------------------------------------------------------------
+# A sweep
+
+def folder_of(cfg):
+    return Path(cfg["runs"]) / config.run_name(cfg, TOY)
+
+
+def train_all(cells):
+    """Train the unfinished runs of `cells` (resolved dicts), the seeds of a cell together."""
+    world, groups = make_world(cells[0]), {}
+    todo = [c for c in cells if not finished(c, folder_of(c))]
+    print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
+    for c in sorted(todo, key=lambda c: c["B_p"] * c["n"]):  # small batches take longest
+        groups.setdefault((c["B_p"], c["n"], c["lr_base"]), []).append(c)
+    if todo:
+        in_parallel(train, [group[0] for group in groups.values()], [world] * len(groups),
+                    [[c["seed"] for c in group] for group in groups.values()])
+
+
+def in_parallel(function, *columns):
+    """Return list(map(function, *columns)), with one process per core and a progress bar."""
+    from tqdm import tqdm
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # block signals until the workers have started, because the workers inherit the block
+    stops = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
+        try:
+            futures = [pool.submit(function, *row) for row in zip(*columns)]
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
+            return [future.result() for future in tqdm(futures)]
+        except BaseException:  # end now, because leaving `with` waits for the running calls
+            for child in multiprocessing.active_children():
+                child.kill()
+            raise
+
 
 def check_world(cfg):
-    """Raise BadInput if a value is out of range or asks for something the toy does not have."""
+    """Raise BadInput if a value is out of range, or if the toy lacks what it asks for."""
     limits = dict(responses=(2, 256), deciding=(1, 1000), features=(1, 1000), overlap=(0, 1),
                   skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
                   B_p=(1, cfg["D"] or cfg["pool"], "training problems"))
     for key, (least, most, *what) in limits.items():
         if not least <= cfg[key] <= most:
-            raise BadInput(f"--{key}={cfg[key]}: " + " ".join([f"from {least} to {most}", *what]))
+            raise BadInput(f"--{key}={cfg[key]}: " + " ".join([
+                f"expected {least} to {most}", *what]))
     for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
-                           temperature=1.0, kl_type="k3", out="").items():
-        if cfg.get(key, value) != value:
+                           temperature=1.0, kl_coef=0.0, entropy_coef=0.0, out="").items():
+        if cfg[key] != value:
             raise BadInput(f"--{key}={cfg[key]}: the toy has only {key}={value or 'none'}")
 
 
@@ -484,8 +463,8 @@ def main(argv):
     if verb not in ("both", "one", "run", "sweep"):
         raise BadInput(f"{verb}: no such verb; expected one, run or sweep, or no verb for both")
     if not Path("data/bandit/defaults.json").exists():
-        raise BadInput("data/bandit/defaults.json: not found; run this in the folder that has "
-                       "data/")
+        raise BadInput("data/bandit/defaults.json: not found; start bandit_toy.py in the folder of "
+                       "the repository")
     cfg = parse(["--data=data/bandit", *[word for word in argv if word != verb]], __doc__, TOY)
     cells, runs = [cfg] if verb == "run" else sweep.cells(cfg), Path(cfg["runs"])
     for c in cells:

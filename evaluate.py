@@ -8,12 +8,12 @@
     python evaluate.py --model=data/arithmetic/base,$R/ckpt/step_00000512,$R \
         --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
-Prints a table and writes `eval.json` and `eval.png` to `out` (default: RUN/eval/PROBLEMS, or
-runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). If there are several models or
-problem files, separated by commas, each pair of a model and a file has its own folder. Then `out`
-(default: runs/eval/table) gets `table.json`: what each model gained or forgot on each set, compared
-with the first model. If a model is in a run's folder, the run's log gives the settings (lengths,
-temperature, validation problems). If there are several runs, the first run's log gives them.
+Prints a table and writes `eval.json` to `out` (default: RUN/eval/PROBLEMS, or
+runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). --model and --val_set take several
+names, separated by commas. Each pair of a model and a problem file then has its own folder. `out`
+(default: runs/eval/table) gets `table.json`, with the change of each model on each set compared
+with the first model. If a model is in a run's folder, the run's log gives the settings: lengths,
+temperature, validation problems. If several models are, the first of them decides.
 Needs config.py, verifier.py and core/.
 """
 import subprocess
@@ -21,10 +21,10 @@ import sys
 from pathlib import Path
 
 from config import (BadInput, choose, entry, files, identity, parse,
-                    read_json)  # first: from here on, Ctrl-C prints one line
+                    read_json)  # first, so that Ctrl-C during the other imports prints one line
 import numpy as np
 
-from core import engine, plots
+from core import engine
 from core.evaluation import count_solved, error_of_mean, mean_reward, read_sets, summary
 from core.log import read_log, save_json
 from core.models import check_model_path, model_folder
@@ -33,7 +33,10 @@ import verifier
 
 
 def find_run(path):
-    """Return the run's folder if `path` is a run's folder, model or checkpoint, else None."""
+    """Return the folder of the run that `path` belongs to, or None.
+
+    path: a run's folder, its model or one of its checkpoints.
+    """
     for folder in (Path(path), *list(Path(path).parents)[:2]):
         if (folder / "log.jsonl").exists():
             return folder
@@ -41,10 +44,10 @@ def find_run(path):
 
 
 def parse_like_run(argv):
-    """Return (the resolved dict, the models in --model=) of command-line words.
+    """Return (config, models) of command-line words.
 
-    If a model is in a run's folder, the settings of that run (the first, if there are several)
-    apply unless a word overrides them. If no word names problem files, the first model decides.
+    If a model is in a run's folder, the settings of the first such run apply, unless a word
+    overrides them. If neither a run nor a word names problem files, the first model decides which.
     """
     named = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     models = files(named[-1]) if named else []
@@ -59,76 +62,57 @@ def parse_like_run(argv):
 
 
 def evaluate(name, problems, generator, cfg, out):
-    """Draw and grade rollouts of the set `name`; write `out`/eval.json and eval.png.
-
-    Returns the dict that eval.json holds.
-    """
+    """Draw and grade rollouts of the set `name`. Write `out`/eval.json and return its content."""
     from tqdm import tqdm
-    k, samples = cfg["k"], cfg["samples"]
+    samples = cfg["samples"]
     prompts = encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
     with tqdm(total=len(problems) * samples, desc=f"evaluate {name}", unit="rollout",
               mininterval=1) as bar:
         correct, total, faults = count_solved(problems, prompts, generator, cfg,
                                               (cfg["seed"], "evaluate", name), progress=bar)
+    same = copies(problems)
     stats = {metric: dict(mean=mean, se=error)
-             for metric, (mean, error) in summary(correct, samples, k, copies(problems)).items()}
+             for metric, (mean, error) in summary(correct, samples, cfg["k"], same).items()}
     record = dict(config=cfg, model=cfg["model"], set=name, set_hash=set_hash(problems),
                   samples=samples, correct=correct, stats=stats, ids=[p["id"] for p in problems],
-                  copies=copies(problems), **faults,
-                  **mean_reward(total, correct, len(problems) * samples))
-    save_json(out / "eval.json", record, indent=None)  # makes the folder
-    draw_histogram(correct, samples, out / "eval.png",
-         f"{name}: avg@{k} {stats[f'avg@{k}']['mean']:.3f}, {cfg['model']}")
+                  copies=same, **faults, **mean_reward(total, correct, len(problems) * samples))
+    save_json(out / "eval.json", record, indent=None)
     return record
 
 
 def add_gains(records):
-    """Add `gain` and `gain_se` to each record: avg@k minus that of the first model on the same set.
+    """Add `gain` and its standard error `gain_se` to each record of `evaluate`.
 
-    Errors are paired by problem, because both models share how hard a problem is and the random
-    numbers of its rollouts.
+    gain: avg@k minus avg@k of the first model on the same set. The error is that of the differences
+    per problem, because both models share how hard a problem is and the random numbers of its
+    rollouts.
     """
     first = {}
     for r in records:
         base = first.setdefault(r["set"], r)
         gain = (np.array(r["correct"]) - np.array(base["correct"])) / r["samples"]
-        r.update(gain=float(gain.mean()), gain_se=0.0)
-        if len(set(r["copies"])) > 1 and r is not base:
-            r["gain_se"] = error_of_mean(gain, r["copies"])
+        r.update(gain=float(gain.mean()), gain_se=error_of_mean(gain, r["copies"]))
 
 
 def label_of(model):
-    """Return a model's name for a table: its folder's name, or RUN/NAME if it is inside a run."""
+    """Return a model's name for the table: its folder's name, or RUN/NAME for a part of a run."""
     path, run = Path(model), find_run(model)
     return path.name if run in (None, path) else f"{run.name}/{path.name}"
 
 
-def draw_histogram(correct, samples, path, title):
-    """Draw a histogram of the problems' pass@1, with the shares at 0 and at 1 as text."""
-    rate = np.asarray(correct) / samples
-    bins = (np.arange(samples + 2) - 0.5) / samples if samples <= 32 else 33
-    fig, [[ax]] = plots.canvas(1, 1, (8, 4))
-    ax.hist(rate, bins=bins, color="#0072B2", rwidth=0.9)
-    ax.set(xlabel=f"pass@1 of a problem, from {samples} rollouts", ylabel="problems", title=title,
-           xlim=(-0.6 / samples, 1 + 0.6 / samples))
-    shares = f"never solved {np.mean(rate == 0):.1%}    always solved {np.mean(rate == 1):.1%}"
-    ax.text(0.5, 0.95, shares, transform=ax.transAxes, ha="center", va="top")
-    plots.write(fig, path)
-
-
 def has_copies(r):
-    """Return whether the set of a record of `evaluate` holds a problem several times."""
+    """Return whether the set of a record of `evaluate` has a problem several times."""
     return len(set(r["copies"])) < len(r["copies"])
 
 
 def problem_count(r):
-    """Return the number of problems in the set of a record of `evaluate`, as text."""
+    """Return as text how many problems the set of a record of `evaluate` has."""
     distinct = f" ({len(set(r['copies']))} of them distinct)" if has_copies(r) else ""
     return f"{len(r['ids'])} problems{distinct}"
 
 
 def print_report(r, out):
-    """Print one record of `evaluate`; its files are in `out`."""
+    """Print a record of `evaluate`, whose file is in `out`."""
     print(f"{r['model']} on {r['set']}: {problem_count(r)}, {r['samples']} rollouts each "
           f"at temperature {r['config']['temperature']:g}")
     for metric, stat in r["stats"].items():
@@ -142,19 +126,18 @@ def print_report(r, out):
     if r["verifier_timeouts"] or r["verifier_errors"]:
         print(f"  graded 0: {r['verifier_timeouts']} verifier timeouts, "
               f"{r['verifier_errors']} verifier errors")
-    print(f"  {out}/eval.json, {out}/eval.png")
+    print(f"  {out}/eval.json")
 
 
 def print_table(records, out):
-    """Print a table of several models or sets and write it to `out`/table.json."""
+    """Print a table of several records and write them to `out`/table.json."""
     metrics = list(records[0]["stats"])
     width = max(len(name) for name in ["model", *(label_of(r["model"]) for r in records)])
     heads = " ".join(f"{metric:>8s}" for metric in metrics)
     print(f"\n{'model':{width}s}  {'set':20s} {heads}   change of {metrics[0]}")
     for r in records:
-        change = f"{r['gain']:+.4f} +- {r['gain_se']:.4f}"
-        if r["model"] == records[0]["model"]:
-            change = ""
+        change = "" if r["model"] == records[0]["model"] else (
+            f"{r['gain']:+.4f} +- {r['gain_se']:.4f}")
         means = " ".join(f"{stat['mean']:8.4f}" for stat in r["stats"].values())
         print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {means}   {change}")
     for name, r in {r["set"]: r for r in records if has_copies(r)}.items():
@@ -164,7 +147,7 @@ def print_table(records, out):
 
 
 def evaluate_in_subprocess(cfg, folder, out):
-    """Evaluate one of several models in another process, to free the GPU memory at its end."""
+    """Evaluate a model in another process, because its end frees the GPU for the next model."""
     words = [f"--{key}={value}" for key, value in (cfg | dict(model=folder, out=out)).items()]
     code = subprocess.run([sys.executable, __file__, *words]).returncode
     if code:
@@ -186,7 +169,7 @@ def main(argv):
         run, last = find_run(model), Path(folder).name
         if cfg["out"]:
             home = Path(cfg["out"]) / (label.replace("/", "_") if len(models) > 1 else "")
-        elif run:  # a checkpoint gets a subfolder of the run's eval/
+        elif run:
             home = run / "eval" / ("" if last == "model" else last)
         else:
             home = Path("runs/eval") / last
@@ -200,7 +183,6 @@ def main(argv):
             records.append(evaluate(part, problems, generator, dict(cfg, model=str(folder)),
                                     outs[part]))
             print_report(records[-1], outs[part])
-    # the process of each model has printed its sets; this process prints the table
     if several:
         add_gains(records)
         print_table(records, Path(cfg["out"] or "runs/eval/table"))

@@ -12,21 +12,23 @@ rises with the budget, what to run with C/8 to 4 C, and the command. Writes `pre
 table by avg@k, best@k and worst@k), `law.json` and `law.png` (`law_VIEW.*` for joint and fixed_B)
 to `out`, or to `runs` if `out` is empty.
 
-The first section fits the paper's law to points n*(C). This file and core/plots.py are enough
-to fit a CSV. Points n*(C) are samples of a staircase, so they do not show how sure the law is. The
-verdict shows it: core/stats.verdict_of tests the runs, and frontier.json holds the result.
+The first section fits the paper's law to points n*(C). This file and core/plots.py are enough to
+fit a CSV, with --points, --C and --out. n*(C) is a step function, so its points do not show how
+sure the law is. If there are runs, core/stats.verdict_of tests them, and frontier.json has the
+verdict.
 """
 import contextlib
 import csv
 import io
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 
-try:
-    from config import BadInput, command, derive, entry, parse  # first: Ctrl-C prints one line
-except ModuleNotFoundError:  # this file was copied without the rest
+try:  # first, so that Ctrl-C during the other imports prints one line
+    from config import BadInput, command, derive, entry, parse
+except ModuleNotFoundError:  # this file and core/plots.py were copied without the rest
     parse, BadInput = None, ValueError
 import numpy as np
 from scipy.optimize import least_squares
@@ -39,9 +41,9 @@ from core.plots import (budget_axis, canvas, draw_n_star, format_si, legend, log
 # The law log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b, from points (C, n*)
 
 NUMBERS = ("L", "k", "log10_C0", "b", "plateau")
-K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints 50.00 once, so its bound is 50 too
-# octaves that the plateau may be above the largest n* of noisy curves. With one octave the fit
-# follows the noise of the last budgets (tests/bench/plateaus.py)
+K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints k = 50.00 once, probably its bound
+# The plateau of n* from noisy curves is at most this many octaves above the largest n*, because
+# with one octave the fit follows the noise of the last budgets (tests/bench/plateaus.py)
 ROOM = 0.25
 
 
@@ -51,108 +53,115 @@ def law_at(law, C):
 
 
 def fit_law(C, log2_n, weight=None, room=1.0):
-    """Fit the law to points C (E,), log2 n* (E,) by least squares, weighted by weight (E,).
+    """Return the law through points C (E,), log2 n* (E,) as dict(L, k, log10_C0, b, plateau).
 
-    Returns dict(L, k, log10_C0, b, plateau) with plateau = 2^(L + b). The plateau is at most `room`
-    octaves above the largest n, C0 is within half a decade of the data, and L >= 0.
+    The fit minimises the squared errors of log2 n*, weighted by weight (E,). plateau = 2^(L + b) is
+    n* at large C. It is at most `room` octaves above the largest n* of the points. C0 is within
+    half a decade of the points, and L >= 0.
     """
     x, y = np.log10(np.asarray(C, float)), np.asarray(log2_n, float)
     w = np.ones(len(x)) if weight is None else np.asarray(weight, float)
     w = w / w.sum()
-    lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]  # of L + b, L, log k, log10 C0
+    # bounds of log2 of the plateau, L, log k, log10 C0
+    lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]
     upper = [y.max() + room, 40.0, math.log(K_LAW[1]), x.max() + 0.5]
-    # to find a start, fit a line in g for each (k, C0) of a grid, and take the best fit. g is the
-    # law's sigmoid, from 0 to 1
-    v, u = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
-                                           np.linspace(lower[3], upper[3], 31)))
-    g = expit(np.exp(v)[:, None] * (x - u[:, None]))  # (S, E)
-    spread = g - (g @ w)[:, None]
-    L = np.clip(spread @ (w * y) / np.maximum(spread ** 2 @ w, 1e-14), 0, 40)
-    top = np.clip(y @ w + L * (1 - g @ w), lower[0], upper[0])
-    best = ((top[:, None] - L[:, None] * (1 - g) - y) ** 2 @ w).argmin()
+    # The search starts at the best of a grid of S pairs (k, C0). For each pair, log2 n* is linear
+    # in the sigmoid (S, E), so the best L and plateau have a closed form
+    log_k, log_C0 = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
+                                                    np.linspace(lower[3], upper[3], 31)))
+    sigmoid = expit(np.exp(log_k)[:, None] * (x - log_C0[:, None]))
+    centred = sigmoid - (sigmoid @ w)[:, None]
+    L = np.clip(centred @ (w * y) / np.maximum(centred ** 2 @ w, 1e-14), 0, 40)
+    ceiling = np.clip(y @ w + L * (1 - sigmoid @ w), lower[0], upper[0])
+    best = ((ceiling[:, None] - L[:, None] * (1 - sigmoid) - y) ** 2 @ w).argmin()
 
-    def miss(p):  # the weighted errors of the law
-        return np.sqrt(w * len(x)) * (p[0] - p[1] * expit(-np.exp(p[2]) * (x - p[3])) - y)
-    start = np.clip([top[best], L[best], v[best], u[best]], lower, upper)
-    top, L, v, u = least_squares(miss, start, bounds=(lower, upper), x_scale=[1, 1, 0.5, 0.2]).x
-    return dict(L=L, k=math.exp(v), log10_C0=u, b=top - L, plateau=2 ** top)
+    def errors(p):
+        ceiling, L, log_k, log_C0 = p
+        fitted = ceiling - L * expit(-np.exp(log_k) * (x - log_C0))
+        return np.sqrt(w * len(x)) * (fitted - y)
+    start = np.clip([ceiling[best], L[best], log_k[best], log_C0[best]], lower, upper)
+    ceiling, L, log_k, log_C0 = least_squares(errors, start, bounds=(lower, upper),
+                                              x_scale=[1, 1, 0.5, 0.2]).x
+    return dict(L=L, k=math.exp(log_k), log10_C0=log_C0, b=ceiling - L, plateau=2 ** ceiling)
 
 
-def law_flags(C, log2_n, law):
-    """Return the numbers of the law that are at a bound of the fit, as a list of texts. The data do
-    not determine these numbers."""
-    x, flags = np.log10(C), []
-    for name, value, lo, hi in (("C0", law["log10_C0"], x.min() - 0.5, x.max() + 0.5),
-                                ("k", math.log(law["k"]), *np.log(K_LAW))):
-        side, bound = ("lower", lo) if value - lo < hi - value else ("upper", hi)
-        if abs(value - bound) < 0.01 * (hi - lo):
-            shown = f"{math.exp(bound):.3g}" if name == "k" else f"{10 ** bound:.3g}"
-            flags.append(f"{name} at its {side} bound {shown}")
+def at_bounds(C, log2_n, law):
+    """Return the numbers of a law that are at a bound of `fit_law` with room = 1, as texts.
+
+    The points do not determine these numbers.
+    """
+    x, out = np.log10(C), []
+    for name, value, low, high, shown in (
+            ("C0", law["log10_C0"], x.min() - 0.5, x.max() + 0.5, 10 ** law["log10_C0"]),
+            ("k", math.log(law["k"]), *np.log(K_LAW), law["k"])):
+        if min(value - low, high - value) < 0.01 * (high - low):
+            out.append(f"{name} = {shown:.3g}")
     if law["L"] <= 1e-6:
-        flags.append("L at its lower bound 0")
+        out.append("L = 0")
     elif law["plateau"] > 2 ** (np.max(log2_n) + 1 - 1e-4):
-        flags.append(f"plateau above twice the largest n* ({2 ** np.max(log2_n):.0f})")
-    return flags
+        out.append(f"plateau = {law['plateau']:.0f}, twice the largest n*")
+    return out
 
 
 def law_verdict(C, log2_n, law, n=None):
-    """Judge whether points C, log2_n (E,) determine the law fitted to them.
+    """Judge whether points C, log2_n (E,) determine `law`, their fit with room = 1.
 
-    Returns (verdict, reason, flags). The verdict is law, flat (one n throughout) or undetermined. A
-    law has four numbers, so the verdict law needs three values of n and no number at a bound. The
-    points must lie on both sides of the bend C0 and reach three quarters of the rise, because
-    otherwise the plateau is a guess. n (E,): if log2_n is a running average, the n of each point.
+    Returns (verdict, reason). The verdict is law, flat (one n throughout) or undetermined, and law
+    has no reason. A law has four numbers, so the verdict law needs three values of n and no number
+    at a bound. The points must lie on both sides of the bend C0 and reach three quarters of the
+    rise, because otherwise the plateau is a guess. n (E,): if log2_n is a running average, the n of
+    each point.
     """
     log2_n = np.asarray(log2_n, float)
     n = 2 ** log2_n if n is None else np.asarray(n)
     levels = len(np.unique(np.round(n, 6)))
     if levels == 1:
-        return "flat", f"n = {n[0]:.0f} at every budget", []
-    flags = law_flags(C, log2_n, law)
-    first, last = law_at(law | dict(L=1.0, b=0.0), np.array([C[0], C[-1]]))  # 0 to 1 of the rise
+        return "flat", f"n = {n[0]:.0f} at every budget"
+    # share of the rise at the first and at the last budget, from 0 to 1
+    first, last = law_at(law | dict(L=1.0, b=0.0), np.array([C[0], C[-1]]))
     start, end = (f"{2 ** log2_n[i]:.3g} at C = {C[i]:,.0f}" for i in (0, -1))
+    reason = ""
     if law["L"] * (last - first) < 0.5:
         reason = f"the trend of n* with C is below half an octave up, from {start} to {end}"
-        return "undetermined", reason, flags
-    if levels < 3:
+    elif levels < 3:
         reason = f"n* has only {levels} values, but a law with four numbers needs 3"
-        return "undetermined", reason, flags
-    if flags:
-        return "undetermined", "the data do not determine it: " + ", ".join(flags), flags
-    if last < 0.75:
+    elif bounds := at_bounds(C, log2_n, law):
+        reason = f"the points do not determine the law, at a bound of the fit: {', '.join(bounds)}"
+    elif last < 0.75:
         reason = f"the points end before the bend, with {end}, so the plateau is not seen"
-        return "undetermined", reason, ["no plateau seen"]
-    if first > 0.5:
+    elif first > 0.5:
         reason = f"the points begin after the bend, with {start}, so the start is not seen"
-        return "undetermined", reason, ["b not seen"]
-    low, high = 2 ** law_at(law, np.array([C[0], C[-1]]))
-    return "law", (f"n* rises from {low:.3g} at C = {format_si(C[0])} to {high:.3g} at "
-                   f"C = {format_si(C[-1])}, and bends inside the data"), []
+    return ("undetermined" if reason else "law"), reason
 
 
 def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
 
-    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The verdict is judged on a fit with
-    a room of one octave. With less room the plateau is held down, and the points always seem to
-    reach it.
-
-    Each number is dict(value, lo, hi). value is None unless the verdict of the fit is law. lo and
-    hi are None, because points do not show how sure the numbers are. fit: the fitted numbers for
-    any verdict, or None if there are fewer than five points.
+    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The entry has
+      verdict, reason  of a fit with room = 1. With less room the plateau is held down, and the
+                       points always seem to reach it. If the verdict is law, `reason` gives the
+                       rise of `fit`
+      fitted           the same verdict. In the entry of a tested panel only `verdict` is the test's
+      fit              the numbers of the fit with `room`, or None for fewer than five points
+      L, k, ...        the numbers of `fit` if the verdict is law, else None
     """
     order = np.argsort(C, kind="stable")
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
-    law, flags, verdict = None, [], "undetermined"
+    law, verdict = None, "undetermined"
     reason = "fewer than 5 points, but a law has four numbers"
     if len(C) > 4:
         n, weight = (v if v is None else np.asarray(v)[order] for v in (n, weight))
-        law = fit_law(C, log2_n, weight)
-        verdict, reason, flags = law_verdict(C, log2_n, law, n)
+        judged = law = fit_law(C, log2_n, weight)
+        verdict, reason = law_verdict(C, log2_n, judged, n)
         if room < 1:
             law = fit_law(C, log2_n, weight, room)
-    return {name: dict(value=float(law[name]) if verdict == "law" else None, lo=None, hi=None)
-            for name in NUMBERS} | dict(verdict=verdict, reason=reason, flags=flags, fit=law)
+    if verdict == "law":
+        low, high = 2 ** law_at(law, C[[0, -1]])
+        reason = (f"n* rises from {low:.3g} at C = {format_si(C[0])} to {high:.3g} at "
+                  f"C = {format_si(C[-1])}, and bends inside the data")
+    return {name: float(law[name]) if verdict == "law" else None for name in NUMBERS} | dict(
+        verdict=verdict, reason=reason, fitted=verdict, fit=law)
+
 
 # --------------------------------------------------------------------------------------------------
 # The law of a panel, and the verdict as text
@@ -160,51 +169,63 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
 def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
-    The numbers are the paper's fit through n*(C) of the best fitted curve (section 4.1). A point
-    is weighted by its `bend`, so that the fit loses the least reward. If the panel was tested
-    (core/stats.verdict_of), `verdict` is the test's verdict, else the fit's. fitted: the fit's
-    verdict in both cases. by_records: the fit through the running average over pooled
-    record-breaking points (Figure 15). at_fixed_B: the law of B_p*(M) = B / n*(M) (Figure 9).
+    The formula is the paper's, the fit is ours: it goes through n*(C) of the best fitted curve
+    (section 4.1), read between the n that were run. A point is weighted by its `bend`, so that the
+    fit loses the least reward. If the panel was tested (core/stats.verdict_of), `verdict` is the
+    test's verdict, else the fit's. by_records: the fit through the running average over pooled
+    record-breaking points, as in the paper (Figure 15). at_fixed_B: the law of B_p*(M) = B / n*(M)
+    (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
     law = law_of_points([], [])
     if star:
         law = law_of_points(star["C"], np.log2(star["between"]), star["n"], star["bend"], ROOM)
-    law |= dict(range=panel["range"], fitted=law["verdict"], by_records=(
-        law_of_points(records["C"], records["log2_n_mean"], records["n"])))
+    law["by_records"] = law_of_points(records["C"], records["log2_n_mean"], records["n"])
     if "B" in panel and law["fit"]:
         fit = law["fit"]
         law["at_fixed_B"] = fit | dict(L=-fit["L"], b=math.log2(panel["B"]) - fit["b"],
                                        plateau=panel["B"] / fit["plateau"])
-    return law | panel.get("verdict", {})
+    return law | panel.get("verdict", {}) | dict(testable=testable_budget(panel))
+
+
+def testable_budget(panel):
+    """Return the budget from which a rise can be tested, or None if the test lacks a second n.
+
+    The test needs budgets that span a factor of 4 (core/stats.windows_of), from the first budget
+    that every n reached. 4.04, because the report rounds to three digits.
+    """
+    lr = panel.get("verdict", {}).get("lr_base")
+    starts = {c["n"]: c["C"][0] for c in panel.get("curves", ()) if c["lr"] == lr and len(c["C"])}
+    return 4.04 * float(max(starts.values())) if len(starts) > 1 else None
 
 
 def points_text(gap, half):
-    """Return a difference of rewards in points, with half of its 90% interval."""
+    """Return a difference of rewards and the half width of its 90% interval as text, in points."""
     return f"{100 * gap:.1f} +- {100 * half:.1f} points"
 
 
 def verdict_text(law, solved=""):
-    """Return the verdict as text that begins with yes, no, undecided or not known.
+    """Return as text whether the best n rises: "yes, ...", "no, ...", "undecided: ..." and so on.
 
-    solved: from frontier.solved_throughout.
+    law: from `law_of_panel` or `law_of_points`. solved: from frontier.solved_throughout.
     """
     if solved:
         when = "any" if solved == "nothing" else "every"
         return (f"not known: {solved} was solved in {when} evaluation of these runs, so no n is "
                 "better than another")
-    if "p" not in law:  # the runs were not tested: a CSV, or a panel with several B_p
+    if "p" not in law:  # points of a CSV and panels with several B_p are not tested
         answers = dict(law="yes, by the fit", flat="no, by the fit")
         text = f"{answers.get(law['verdict'], 'not known from the fit')}: {law['reason']}"
         return text.replace(" C = ", " M = ") if "at_fixed_B" in law else text
     if law["p"] is None:
-        return f"cannot be tested: {law['reason']}"
+        enough = law["testable"] and f"; train every n to C = {format_si(law['testable'])} or more"
+        return f"cannot be tested: {law['reason']}{enough or ''}"
     at = f"at lr_base = {law['lr_base']:g}"
     windows = ["C = {} to {}".format(*map(format_si, window)) for window in law["windows"]]
     if law["verdict"] == "law":
         first, last = (f"n = {', '.join(map(str, law['sets'][i]))} at {windows[i]}"
                        for i in (0, -1))
-        plateau = law["plateau"]["value"]
+        plateau = law["plateau"]
         return (f"yes, the best n rises (p = {law['p']:.3f}, {at}). Best or tied with the best: "
                 f"{first}; {last}"
                 + (f". The fitted law levels off at n = {plateau:.0f}" if plateau else ""))
@@ -237,28 +258,29 @@ def verdict_text(law, solved=""):
 # What to run
 
 BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # as multiples of the sweep's largest budget
-# {f: points lost at the budget f C by the cell that is best at the largest budget C}: means over
-# simulated sweeps (tests/bench/prescriptions.py). The loss is relative to the best cell at f C
+# {f: points}. At the budget f C, the best cell of the largest budget C is this many points below
+# the best cell of f C, on average over simulated sweeps (tests/bench/prescriptions.py)
 KEPT = {2: 0.8, 4: 1.1}
 COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".split()
 
 
 def updates_for(cell, C):
-    """Return the updates M that a cell makes with a budget C, in the unit of the axis.
+    """Return the updates M that a cell makes with a budget C in the unit of frontier.json.
 
-    M = floor(C / (cost B_p n)). If the cell's runs ended before C, C is the budget at their end.
+    M = floor(C / (cost B_p n)). If the runs of the cell ended before C, C is the budget at their
+    end.
     """
     C = min(C, cell["last"] or math.inf)
     return int(C / cell["cost"] * (1 + 1e-9)) // (cell["B_p"] * cell["n"])
 
 
 def prescribe(rows, C, D=None):
-    """Return what to run with a budget C, from the rows of frontier.json, or None if C buys no
-    update.
+    """Return what to run with a budget C, or None if C is below one update.
 
-    Returns the row nearest to C with status, M, epochs (passes over D problems) and hours. The
-    status is observed if a run is alive at the row's budget. Otherwise it is extrapolated, and the
-    row is that of the largest smaller budget that has runs, without a reward.
+    rows: from frontier.json. If a run reached the budget of the row nearest to C, return this row
+    with status = observed. If not, return the last row before it that a run reached, with status =
+    extrapolated and without a reward. M, epochs (passes over the D problems) and hours are those of
+    C.
     """
     j = min(range(len(rows)), key=lambda i: abs(math.log(rows[i]["C"] / C)))
     inside = rows[0]["C"] * (1 - 1e-9) <= C <= rows[-1]["C"] * (1 + 1e-9)
@@ -277,7 +299,7 @@ def prescribe(rows, C, D=None):
 
 
 def table_lines(rows, front, hour):
-    """Yield a metric's table as lines of text."""
+    """Yield the lines of the table that the report prints. hour: the unit of its hours."""
     unit, several = front["unit"], len({r["B_p"] for row in rows for r in row["by_B_p"]}) > 1
     budget = "M updates" if unit == "updates" else f"C {unit}"
     yield (f"What to run with {budget}; reward = {front['label']} [90% interval]; "
@@ -297,7 +319,7 @@ def table_lines(rows, front, hour):
 
 
 def cautions(row, warmup):
-    """Yield what may be wrong with a row as text, the most important first."""
+    """Yield warnings about running a row's cell, as text, the most important first."""
     if stop := row["stop"]:
         yield (f"stopping earlier was better: B_p = {stop['B_p']}, n = {stop['n']} at M = "
                f"{updates_for(stop, stop['C'])} (C = {format_si(stop['C'])}) got "
@@ -312,32 +334,62 @@ def cautions(row, warmup):
         yield row["edge"]["text"]
 
 
-def next_runs_text(row, hour):
-    """Return as text the runs that would make a row's answer surer, with their cost, or "" if no
-    runs would."""
-    parts, tied = [], row["tied"]
-    if row["edge"] and row["edge"]["add"]:
-        parts.append(f"n = {row['edge']['add']['n']}, because {row['edge']['text'].split(';')[0]}")
+def next_runs(row, front, hour):
+    """Return the runs that would make a row's answer surer: (text, {B_p: (ns, seeds)}).
+
+    The text gives their reasons and their cost.
+    """
+    parts, runs, edge, tied = [], {}, row["edge"], row["tied"]
+    used = [(r["B_p"], r["n"], r["seed"]) for r in front["runs_used"]]
+    if edge and edge["add"]:
+        B_p, n = edge["add"]["B_p"], edge["add"]["n"]
+        parts.append(f"n = {n}, because {edge['text'].split(';')[0]}")
+        runs[B_p] = [n], [seed for *cell, seed in used if cell == [B_p, row["n"]]]
     if len(tied) > 1 and row["reward"] is not None:
-        seeds, other = max(c["seeds"] for c in tied), max(tied, key=lambda c: c["gap"])
-        more = 2 if seeds == 1 else 100
-        if seeds > 1 and other["gap"] > other["half"] / 10:
-            more = max(1, math.ceil(seeds * (other["half"] / other["gap"]) ** 2) - seeds)
+        most, other = max(c["seeds"] for c in tied), max(tied, key=lambda c: c["gap"])
+        more = 2 if most == 1 else 100
+        if most > 1 and other["gap"] > other["half"] / 10:
+            more = max(1, math.ceil(most * (other["half"] / other["gap"]) ** 2) - most)
         if more > 20:
             parts.append("more seeds would not separate the tied n, which differ by at most "
                          f"{points_text(other['gap'], other['half'])}")
         else:
-            rollouts = more * sum(row["C"] / c["cost"] for c in tied)
-            hours = [c["hours"] and c["hours"] * row["C"] / c["cost"] * more for c in tied]
-            took = f", {sum(hours):.2g} {hour}" if None not in hours else ""
-            parts.append(f"{plural(more, 'more seed')} of n = "
-                         f"{', '.join(str(n) for n in sorted({c['n'] for c in tied}))} "
-                         f"({format_si(rollouts)} rollouts{took})")
-    return f"to be surer: {'; '.join(parts)}" if parts else ""
+            lrs, last = {r["lr"] for r in front["runs_used"]}, max(seed for *_, seed in used)
+            rollouts = [more * len(lrs) * row["C"] / c["cost"] for c in tied]
+            took = ""
+            if all(c["hours"] for c in tied):
+                hours = sum(c["hours"] * x for c, x in zip(tied, rollouts))
+                took = f", {hours:.2g} {hour}"
+            ns = ", ".join(map(str, sorted({c["n"] for c in tied})))
+            parts.append(f"{plural(more, 'more seed')} of n = {ns} ({format_si(sum(rollouts))} "
+                         f"rollouts{took})")
+            for c in tied:
+                ns, seeds = runs.get(c["B_p"], ([], []))
+                runs[c["B_p"]] = [*ns, c["n"]], [*seeds, *range(last + 1, last + 1 + more)]
+    return "; ".join(parts), runs
+
+
+def sweep_command(row, B_p, ns, seeds, front):
+    """Return the command that adds runs to the sweep, with the budget of a row.
+
+    It names every lr_base of the sweep, because the analysis leaves out runs with any other.
+    """
+    run = run_of(row, row, front) | dict(runs=front["runs"].split()[0])
+    words = shlex.split(command(run, ["runs"]))
+    toy = "bandit_toy.py" in words
+    script = "python bandit_toy.py sweep" if toy else f"bash run_sweep.sh {run['recipe']}"
+    dropped = ("--lr_base=", "--B_p=", "--n=", *["--recipe="] * (not toy))
+    kept = [word for word in words if word.startswith("--") and not word.startswith(dropped)]
+    grid = dict(lrs=[r["lr"] for r in front["runs_used"]], bps=[B_p], ns=ns, seeds=seeds)
+    grid = [f"--{key}={' '.join(map(str, sorted(set(values))))}" for key, values in grid.items()]
+    return f"{script} {shlex.join(kept + grid)}"
 
 
 def improvement_text(gains, k):
-    """Return as text whether training solved the same problems more reliably, or more problems."""
+    """Return as text whether training mostly solves more problems, or the same more reliably.
+
+    gains: from frontier.gains_of.
+    """
     text = (f"what improves since the base model: best@{k} {100 * gains['best']:+.1f} points, "
             f"worst@{k} {100 * gains['worst']:+.1f}")
     if gains["more"] > gains["half"]:
@@ -347,39 +399,42 @@ def improvement_text(gains, k):
     return f"{text}: no difference beyond the error"
 
 
-def command_for(cell, row, front):
-    """Return the command that runs a cell with the budget of a row."""
-    C = row["M"] * row["B_p"] * row["n"]
-    if cell is not row:
-        C = updates_for(cell, row["C"]) * cell["B_p"] * cell["n"]
-    elif front["unit"] == "rollouts" and row["last"] is None:
+def run_of(cell, row, front):
+    """Return the config of a run of a cell with the budget of a row."""
+    C = updates_for(cell, row["C"]) * cell["B_p"] * cell["n"]
+    if front["unit"] == "rollouts" and cell["last"] is None:
         C = round(row["C"])
-    run = front["config"] | dict(B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr_base"], C=int(C))
+    return front["config"] | dict(B_p=cell["B_p"], n=cell["n"], lr_base=cell["lr_base"], C=int(C))
+
+
+def command_for(cell, row, front):
+    """Return the command of `run_of`."""
+    run = run_of(cell, row, front)
     default = parse([f"--recipe={run['recipe']}", f"--data={run['data']}"])["runs"]
     return command(run, [] if run["runs"] == default else ["runs"])
 
 
-def finished_runs(row, front):
-    """Return the names of the runs that have the cell of `row` and spent their whole budget."""
-    cell = row["B_p"], row["n"], row["lr_base"]
-    return [r["run"] for r in front["runs_used"]
-            if (r["B_p"], r["n"], r["lr"]) == cell and r["status"] == "budget"
-            and front["unit"] == "rollouts" and row["C"] <= r["C"] + row["B_p"] * row["n"]
-            and r["C"] <= row["C"]]
+def finished_run(row, front):
+    """Return where a run of a row's cell that spent the row's budget is, as text, or ""."""
+    cell = row["B_p"], row["n"], row["lr_base"], "budget"
+    for r in front["runs_used"] if front["unit"] == "rollouts" else ():
+        if ((r["B_p"], r["n"], r["lr"], r["status"]) == cell
+                and r["C"] <= row["C"] <= r["C"] + row["B_p"] * row["n"]):
+            folder = Path(front["runs"], r["run"])
+            has_model = (folder / "model").is_dir()
+            return f"its model is {folder / 'model'}" if has_model else f"its log is in {folder}"
+    return ""
 
 
 def advice_lines(row, front, hour):
-    """Yield what to do with the budget of a row, as lines of text."""
+    """Yield the command for a row's budget and cheaper alternatives, as lines of text."""
     several = len(row["by_B_p"]) > 1
     if front["source"]:
         yield f"(the runs are {front['source']}'s, so there is no command)"
     else:
         yield command_for(row, row, front)
-        for run in finished_runs(row, front)[:1]:
-            folder = Path(front["runs"], run)
-            kept = f"its model is {folder / 'model'}" if (folder / "model").is_dir() else (
-                f"its log is in {folder}")
-            yield f"the sweep has run this: {kept}"
+        if place := finished_run(row, front):
+            yield f"the sweep has run this: {place}"
     tied = row["tied"]
     if len(tied) > 1 and all(c["hours"] for c in tied) and row["reward"] is not None:
         cheap = min(tied, key=lambda c: c["hours"] / c["cost"])
@@ -428,7 +483,7 @@ def write_csv(path, tables):
 
 def draw_law(ax, panel, law, rows, unit):
     """Draw n*(C) of one panel: points coloured by reward, the law if the points determine it, the n
-    that are tied with the best, and the prescribed rows."""
+    tied with the best, and the prescribed rows."""
     if "near" in panel:
         draw_n_star(ax, panel, unit)
     if star := panel.get("n_star"):
@@ -437,10 +492,10 @@ def draw_law(ax, panel, law, rows, unit):
         ax.figure.colorbar(shown, ax=ax, pad=0.01).set_label("reward", fontsize=9)
     elif "records" not in panel:
         ax.plot(panel["envelope"]["C"], panel["envelope"]["n"], "ko", ms=4, label="points")
-    if law["fit"] and law.get("fitted", law["verdict"]) == "law":
+    if law["fit"] and law["fitted"] == "law":
         x = np.geomspace(*panel["range"], 200)
         ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, zorder=5,
-                label="the paper's law, fitted")
+                label="the law, fitted to n*")
         text, end = ("L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
                      "{plateau:.0f}").format(**law["fit"]), 2 ** law_at(law["fit"], x[-1])
         if end < 0.9 * law["fit"]["plateau"]:
@@ -465,7 +520,7 @@ def draw_law(ax, panel, law, rows, unit):
 
 
 def figure(panels, laws, rows, unit, title, path):
-    """Draw law.png with a panel for each B_p."""
+    """Draw law.png, with one panel of frontier.json per axis."""
     cols = min(len(panels), 2)
     lines = -(-len(panels) // cols)
     fig, axes = canvas(lines, cols, (10.7, 2.0 + 4.4 * lines))
@@ -485,32 +540,30 @@ def figure(panels, laws, rows, unit, title, path):
 # Points (C, n) from a CSV
 
 def read_points(path):
-    """Read a CSV with columns C and n: (C (E,), n (E,), a description from its lines with #).
+    """Read a CSV with columns C and n. Return (C (E,), n (E,), description), in order of C.
 
-    Raises BadInput, which names the file, and its columns or the line with the error.
+    The description is the text of the lines that begin with #. Raise BadInput if a line is invalid
+    or there are fewer than five budgets.
     """
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            lines = file.read().splitlines()
-        about = [line.strip("# ") for line in lines if line.startswith("#")]
-        reader = csv.DictReader(("" if line.startswith("#") else line for line in lines),
-                                skipinitialspace=True)
-        rows = [(reader.line_num, row) for row in reader]
-        header = reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
         raise BadInput(f"--points={path}: not a readable CSV file ({e})") from None
-    if rows and not {"C", "n"} <= set(header):
-        raise BadInput(f"--points={path}: its columns are {', '.join(map(str, header))}; expected "
-                       "C and n")
+    about = [line.strip("# ") for line in lines if line.startswith("#")]
+    reader = csv.DictReader(("" if line.startswith("#") else line for line in lines),
+                            skipinitialspace=True)
     points = []
-    for line, row in rows:
+    for row in reader:
+        if not {"C", "n"} <= set(row):
+            raise BadInput(f"--points={path}: its columns are {', '.join(map(str, row))}; expected "
+                           "C and n")
         try:
             C, n = float(row["C"]), float(row["n"])
         except (TypeError, ValueError):
             C = n = math.nan
         if not (0 < C < math.inf and 1 <= n < math.inf):
-            raise BadInput(f"--points={path}: line {line} has C={row['C']}, n={row['n']}; expected "
-                           "C above 0 and n of 1 or more")
+            raise BadInput(f"--points={path}: line {reader.line_num} has C={row['C']}, "
+                           f"n={row['n']}; expected C above 0 and n of 1 or more")
         points.append((C, n))
     C, n = np.array(sorted(points)).T if points else (np.zeros(0), np.zeros(0))
     if len(np.unique(C)) < 5:
@@ -520,11 +573,10 @@ def read_points(path):
 
 
 def n_from_points(law, C, n, at):
-    """Return the n for a budget `at` and a text that gives its source, from points C, n (E,) and
-    their law.
+    """Return (n, source): the n to use with a budget `at`, and where n comes from, as text.
 
-    The n is that of the law, rounded to a power of 2, and at most twice the largest n of the
-    points. If the verdict is not law, it is the n of the last point.
+    law: the law of the points C, n (E,). If its verdict is law, n is the law's n* as a power of 2,
+    and at most twice the largest n of the points. If not, n is the n of the last point.
     """
     if law["verdict"] != "law":
         return n[-1], f"the last point, at C = {format_si(C[-1])}"
@@ -535,14 +587,14 @@ def n_from_points(law, C, n, at):
 
 
 def report_points(path, at=None, out="", cfg=None, known=False):
-    """Print the law through the points of a CSV, and its n at `at`, at the largest C and at four
-    times the largest C. Write law.json and law.png.
+    """Print the law through the points of a CSV, and write law.json and law.png.
 
-    cfg: the config of a run, for B_p and M, or None. known: whether cfg names the model and the
-    problems of the points. If it does, the command is printed too.
+    Also print the n to use with the budget `at`, the largest C and four times the largest C. If
+    there is a cfg, print B_p and M of such a run. known: whether cfg names the model and the
+    problems of the points; if so, print the command of the run.
     """
     C, n, about = read_points(path)
-    law = law_of_points(C, np.log2(n)) | dict(range=[C[0], C[-1]])
+    law = law_of_points(C, np.log2(n))
     print(f"{path}: {about}\nDoes the best n rise with the budget? {verdict_text(law)}")
     if law["verdict"] == "law":
         print("log2 n* = {L:.2f} / (1 + exp(-{k:.2f} (log10 C - {log10_C0:.2f}))) + {b:.2f}; "
@@ -570,8 +622,7 @@ def report_points(path, at=None, out="", cfg=None, known=False):
     out = Path(out or Path(path).parent)
     out.mkdir(parents=True, exist_ok=True)
     panel = dict(envelope=dict(C=C, n=n), ns=[n.min(), n.max()], B_p=None, range=[C[0], C[-1]])
-    write_json(out / "law.json", dict(law=law | dict(panel="points"), prescriptions=rows,
-                                      panels=dict(points=law), unit="rollouts"))
+    write_json(out / "law.json", dict(law=law, unit="rollouts"))
     figure(dict(points=panel), dict(points=law), rows, "rollouts", f"n*(C) of {about}",
            out / "law.png")
     print(f"figure: {out}/law.png   numbers: {out}/law.json")
@@ -580,18 +631,17 @@ def report_points(path, at=None, out="", cfg=None, known=False):
 # --------------------------------------------------------------------------------------------------
 # The report
 
-def load_front(cfg, argv, view):
-    """Return frontier.json of a sweep. frontier.py makes it first if it is missing, older than a
-    log, or made with other keys."""
+def load_front(path, folders, cfg, argv):
+    """Return the content of `path`, the frontier.json of the sweep in `folders`.
+
+    If the file is missing, older than a log or made with other keys, run frontier.py first.
+    """
     import frontier
-    from core.runs import folders_of
-    folders = folders_of(cfg["runs"])
-    path = Path(cfg["out"] or folders[0]) / f"frontier{view and '_'}{view}.json"
     logs = [log for folder in folders for log in (*folder.glob("*/log.jsonl*"),
                                                   *folder.glob("sweep.json"))]
     front = json.loads(path.read_text()) if path.exists() else {}
-    words = [w for w in argv if w[2:].split("=")[0] in frontier.KEYS]
-    words.append(f"--view={view or 'fixed_Bp'}")
+    words = [word for word in argv if word[2:].split("=")[0] in frontier.KEYS]
+    words.append(f"--view={cfg['view']}")
     cfg = frontier.settings(words)
     if front.get("schema") != frontier.SCHEMA or any(
             front.get(key) != cfg[key] for key in frontier.JSON_KEYS) or any(
@@ -603,7 +653,7 @@ def load_front(cfg, argv, view):
 
 
 def wrapped_lines(text):
-    """Yield a text as indented lines that fit a terminal of 120 columns."""
+    """Yield a text as indented lines of at most 118 columns."""
     yield from ("  " + line for line in wrap(text, 116).split("\n"))
 
 
@@ -632,7 +682,7 @@ def report_lines(front, laws, rows, row):
 
 
 def row_lines(row, front, hour):
-    """Yield what the report prints about the requested budget, as lines of text."""
+    """Yield the part of the report about the requested budget, as lines of text."""
     yield ""
     axis = "M" if front["unit"] == "updates" else "C"
     yield (f"{axis} = {format_si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
@@ -641,8 +691,13 @@ def row_lines(row, front, hour):
     yield from (f"  {line}" for line in advice_lines(row, front, hour))
     texts = [f"caution: {text.replace('C = ', f'{axis} = ')}"
              for text in cautions(row, front["config"]["warmup"])][:2]
-    for text in filter(None, (*texts, next_runs_text(row, hour))):
+    for text in texts:
         yield from wrapped_lines(text)
+    text, runs = next_runs(row, front, hour)
+    if text:
+        yield from wrapped_lines(f"to be surer: {text}")
+    if not front["source"]:
+        yield from (f"  {sweep_command(row, B_p, *grid, front)}" for B_p, grid in runs.items())
 
 
 def main(argv):
@@ -651,22 +706,24 @@ def main(argv):
         known = bool(given & {"--model", "--data", "--config"}) and cfg["unit"] == "rollouts"
         at = cfg["C"] if "--C" in given else None
         return report_points(cfg["points"], at, cfg["out"], cfg, known)
-    view = "" if cfg["view"] in ("fixed_Bp", "all") else cfg["view"]
-    if view not in ("", "joint", "fixed_B"):
-        raise BadInput(f"--view={view} has no law; choose fixed_Bp, joint or fixed_B")
-    front = load_front(cfg, argv, view)
     from core.runs import folders_of
-    out, panels = Path(cfg["out"] or folders_of(cfg["runs"])[0]), front["panels"]
+    view = cfg["view"] = "fixed_Bp" if cfg["view"] == "all" else cfg["view"]
+    if view not in ("fixed_Bp", "joint", "fixed_B"):
+        raise BadInput(f"--view={view} has no law; choose fixed_Bp, joint or fixed_B")
+    folders, suffix = folders_of(cfg["runs"]), "" if view == "fixed_Bp" else f"_{view}"
+    out = Path(cfg["out"] or folders[0])
+    front = load_front(out / f"frontier{suffix}.json", folders, cfg, argv)
+    panels = front["panels"]
     laws = {name: law_of_panel(panel) for name, panel in panels.items()}
 
-    # one table for each metric, or for each B if the view is fixed_B
+    # front["rows"] has a table for each metric, or for each B if the view is fixed_B
     shown = max(front["rows"], key=lambda B: int(B[2:])) if view == "fixed_B" else front["metric"]
     low = min(r["C"] for rows in front["rows"].values() for r in rows)
     high = max(r["C"] for r in front["rows"][shown])
     asked = float(cfg["C"]) if "--C" in given else high
     budgets = sorted({asked, *(high * f for f in BUDGETS if high * f >= low * (1 - 1e-9))})
 
-    def is_shown(r):  # with --epochs no row has more epochs, unless its budget was asked for
+    def is_shown(r):  # --epochs hides the rows with more epochs, but not the budget of --C
         return r and (r["C"] == asked or not front["epochs"] or r["epochs"] <= front["epochs"])
     tables = {name: [*filter(is_shown, (prescribe(rows, C, front["D"]) for C in budgets))]
               for name, rows in front["rows"].items()}
@@ -675,17 +732,14 @@ def main(argv):
     if row is None:
         raise BadInput(f"--C={asked:g} {front['unit']} is below one update of the best cell; give "
                        "a larger C")
-    table_file = out / f"prescription{view and '_'}{view}.csv"
+    table_file = out / f"prescription{suffix}.csv"
     write_csv(table_file, tables)
-    name = out / (f"law_{view}" if view else "law")
     main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
-    write_json(f"{name}.json", dict(
+    write_json(out / f"law{suffix}.json", dict(
         law=laws[main_panel] | dict(panel=main_panel), panels=laws, unit=front["unit"],
-        label=front["label"], covers=front["covers"], prescriptions=[
-            {key: r[key] for key in "C status B_p n M epochs lr reward lo hi hours by".split()}
-            | dict(same=sorted({(c["B_p"], c["n"]) for c in r["tied"]})) for r in rows]))
+        label=front["label"]))
     figure(panels, laws, [] if view == "fixed_B" else rows, front["unit"],
-           f"Best n against compute, {front['label']}", f"{name}.png")
+           f"Best n against compute, {front['label']}", out / f"law{suffix}.png")
     print("\n".join(report_lines(front, laws, rows, row)))
     drawn = ", ".join(sorted(path.stem for path in out.glob("*.png")))
     print(f"\nfigures in {out}: {drawn} (.png)   all tables: {table_file}")
@@ -694,10 +748,12 @@ def main(argv):
 if __name__ == "__main__":
     if parse:
         entry(main)
-    else:  # without config.py: --points, --C and --out
+    else:  # without config.py there are only --points, --C and --out
         words = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
+        if "points" not in words:  # --help is such a call
+            sys.exit(print(__doc__.strip()))
         try:
-            report_points(words.get("points", "(none)"), words.get("C"), words.get("out", ""))
+            report_points(words["points"], words.get("C"), words.get("out", ""))
         except BadInput as e:
             print(f"fit_sigmoid.py: {e}", file=sys.stderr)
             sys.exit(2)

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import os
-import runpy
 import shlex
 import signal
 import subprocess
@@ -39,7 +38,7 @@ def at_root(monkeypatch):
 @pytest.fixture(scope="module")
 def study():
     spec = importlib.util.spec_from_file_location("study", ROOT / "results/bandit/study.py")
-    # other processes import its functions by the module's name
+    # worker processes import the functions by the name of the module
     module = sys.modules["study"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -58,51 +57,36 @@ def test_exact_gradient_is_the_finite_difference():
     assert np.abs(numeric - b.exact_gradient(theta, right)).max() < 1e-9
 
 
-def moments(estimate, n, R=40_000, K=5):
-    """Return (p-value of "the mean of the estimate is the gradient", z-score of n times its
-    variance against the variance of one rollout).
-    """
+@pytest.mark.parametrize("n", [1, 2, 64])
+def test_the_estimate_is_unbiased_and_its_variance_falls_as_1_over_n(n, R=40_000, K=5):
+    """Each of the 6 comparisons has alpha = 1e-4, so correct code fails for one seed in 1,700."""
     theta, right = np.linspace(-1, 1, K)[None], np.arange(K) % 2 == 0
     g, pi = b.exact_gradient(theta, right)[0], b.softmax(theta)[0]
-    G = estimate(np.tile(theta, (R, 1)), right, n)
+    G = b.sampled_gradient(np.tile(theta, (R, 1)), right, n, np.random.default_rng([n, 5]))
     z = (G.mean(0) - g) / (G.std(0, ddof=1) / math.sqrt(R))
-    # the exact sum over the K responses
+    assert K * 2 * stats.norm.sf(np.abs(z).max()) > 1e-4
+    # variance of one rollout's gradient: the exact sum over the K responses
     one = sum(pi[a] * ((right[a] * (np.eye(K)[a] - pi) - g) ** 2).sum() for a in range(K))
     size = n * ((G - g) ** 2).sum(1)
-    return K * 2 * stats.norm.sf(np.abs(z).max()), (size.mean() - one) / (size.std(ddof=1)
-        / math.sqrt(R))
-
-
-@pytest.mark.parametrize("n", [1, 2, 7, 64])
-def test_the_estimate_is_unbiased_and_its_variance_falls_as_1_over_n(n):
-    """Each at alpha = 1e-4, so correct code fails these 8 tests for one seed in 1,250."""
-    rng = np.random.default_rng([n, 5])
-    p, z = moments(lambda theta, right, n: b.sampled_gradient(theta, right, n, rng), n)
-    assert p > 1e-4 and abs(z) < stats.norm.isf(0.5e-4)
+    z = (size.mean() - one) / (size.std(ddof=1) / math.sqrt(R))
+    assert abs(z) < stats.norm.isf(0.5e-4)
 
 
 def test_rate_fit_covers_planted_constants():
-    """Of 250 sets with A = 2, B = 0.5 and skewed noise, the 90% intervals cover 82 to 98%, which is
-    90% within four standard errors.
+    """A = 2, B = 0.5, skewed noise. Of 250 intervals of 90%, 82 to 98% cover the planted value,
+    which is 90% within four standard errors.
     """
-    rng, ns = np.random.default_rng(0), (1, 2, 4, 16, 64)
-    hits = []
+    rng, ns, hits = np.random.default_rng(0), (1, 2, 4, 16, 64), []
     for _ in range(250):
-        tail = np.stack([(2 / n + 0.5) * rng.exponential(size=300) for n in ns])
-        fit = b.fit_rate(tail, ns)
-        hits.append([abs(fit[name][0] - value) <= fit[name][1] for name, value in (("A", 2),
-            ("B", 0.5))])
+        fit = b.fit_rate(np.stack([(2 / n + 0.5) * rng.exponential(size=300) for n in ns]), ns)
+        hits.append([abs(fit[name][0] - value) <= fit[name][1] for name, value in
+                     (("A", 2), ("B", 0.5))])
     assert ((0.82 < np.mean(hits, 0)) & (np.mean(hits, 0) < 0.98)).all(), np.mean(hits, 0)
-    exact = np.stack([np.full(9, 2 / n + 0.5) for n in ns])
-    fit = b.fit_rate(exact, ns)
-    assert [fit["A"][0], fit["B"][0]] == pytest.approx([2, 0.5])
-    assert fit["A"][1] < 1e-12 and fit["B"][1] < 1e-12
 
 
 def test_the_base_case_agrees_with_theory(tmp_path, capsys):
     found = b.one_problem(tmp_path, R=100, T=32, C=256)
     assert "lr the same: suboptimality" in capsys.readouterr().out
-    assert json.loads((tmp_path / "one.json").read_text())["C"] == 256
     assert (tmp_path / "one.png").stat().st_size > 10_000
     for x in found["sampled"]:
         for key, value in (("solved", x["exact"]), ("mean", 1), ("variance_times_n", 1)):
@@ -134,13 +118,10 @@ def test_rollouts_follow_the_policy():
         assert stats.chisquare(seen, 40_000 * p / p.sum()).pvalue > 1e-4 / 6
 
 
-@pytest.mark.parametrize("words", ["", "--overlap=0", "--overlap=0.3",
-                                   "--kl_coef=0.5 --entropy_coef=0.2",
-                                   "--grad_clip=0.01 --warmup=3", "--weight_decay=5 --warmup=0"])
+@pytest.mark.parametrize("words", ["--overlap=0", "--overlap=0.3 --grad_clip=0.01 --warmup=3",
+                                   "--weight_decay=5 --warmup=0"])
 def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
-    """Eight updates with the loss of train_grpo.py: token mean of -A logp, the expectation of k3,
-    the entropy bonus.
-    """
+    """Eight updates have the weights and the step fields of torch with the same rollouts."""
     import torch
     cfg = dict(resolve(words), lr_base=0.5)
     d, world, drawn = config.derive(cfg), b.make_world(cfg), []
@@ -164,12 +145,9 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
         answer = torch.tensor(world["answer"][problems])
         r = (choice[..., :cfg["deciding"]] == answer).all(-1).double().T  # (B_p, n)
         A = train_grpo.advantages(r)
-        # (n, B_p, d)
+        # log-probs of the choices, (n, B_p, d)
         taken = logp[None].expand(cfg["n"], *logp.shape).gather(-1, choice[..., None])[..., 0]
-        ref = torch.softmax(base[problems], -1)
         loss = -(A.T[..., None] * taken).mean()
-        loss = loss + cfg["kl_coef"] * (ref * (ref.log() - logp)).sum(-1).mean()
-        loss = loss + cfg["entropy_coef"] * (logp.exp() * logp).sum(-1).mean()
         opt.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(used, cfg["grad_clip"])
@@ -184,11 +162,11 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
             theirs = theirs.detach().numpy()
             mine = run.weights[name][0].reshape(theirs.shape)
             assert np.abs(mine - theirs).max() < 2e-3 * max(0.01, np.abs(theirs).max())
-    assert np.abs(used[0].detach().numpy()).max() > 0.05  # they moved
+    assert np.abs(used[0].detach().numpy()).max() > 0.05  # the updates moved the weights
 
 
 def copy_queue(run, B_p):
-    """Return the problems of the next batch without removing them from the queue."""
+    """Return the next batch of `run`, (B_p,), and leave it in the queue."""
     return copy.deepcopy(run).batch(B_p)[0]
 
 
@@ -201,7 +179,7 @@ def test_the_world_follows_its_keys():
     cfg = resolve("--skill=1 --sharpness=200")
     assert b.Run(cfg, b.make_world(cfg), [0]).validation().mean() > 0.9
     small, large = (b.Run(dict(cfg, D=D), b.make_world(cfg), [5]).problems[0] for D in (7, 19))
-    # the subsets are nested and disjoint from the validation problems
+    # the problems of a smaller D are among those of a larger D, and none is a validation problem
     assert set(small) <= set(large) and min(large) >= cfg["n_val"]
 
 
@@ -213,8 +191,8 @@ def read(folder, seed):
 
 
 def test_a_log_depends_only_on_its_config(tmp_path, capsys):
-    """Seeds trained together write what each writes on its own. A larger C starts with the records
-    of the smaller one. Finished runs are not repeated.
+    """A seed writes the same log alone and together with others. A log with a larger C starts with
+    the records of a smaller C. Finished runs are not repeated.
     """
     def bandit(verb, name, *more):
         b.main([verb, *SMALL.split(), "--ns=4", "--bps=4", "--overlap=0.5", "--pass_at=0 256",
@@ -223,10 +201,10 @@ def test_a_log_depends_only_on_its_config(tmp_path, capsys):
     bandit("run", "b", "--seed=1")
     bandit("run", "c", "--seed=1", "--C=640")
     together, alone, longer = (read(tmp_path / name, 1) for name in "abc")
-    for records in (together, alone, longer):  # headers differ in budget and folder
+    for records in (together, alone, longer):  # the headers differ in budget and folder
         header = records.pop(0)
         assert header["config"]["seed"] == 1 and header["derived"]["B"] == 16
-    # all but the last pass rates and the end record
+    # the smaller C ends with pass rates and an end record that the larger C does not have
     assert together == alone and longer[:len(alone) - 2] == alone[:-2]
     assert read(tmp_path / "a", 0)[1:] != together
     assert [r["type"] for r in alone if r["type"] != "step"] == ["eval", "train_pass", "eval",
@@ -240,7 +218,7 @@ def test_a_log_depends_only_on_its_config(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory, script):
-    """Return the folder of a sweep started from the command line."""
+    """Return the folder of a sweep of the toy, n = 2, 16 and 128."""
     runs = tmp_path_factory.mktemp("bandit")
     done = script("bandit_toy.py", "sweep", "--ns=2 16 128", "--C=65536", "--eval_every=4096",
                   "--seeds=0 1", "--pass_at=0 65536", f"--runs={runs}")
@@ -248,29 +226,22 @@ def swept(tmp_path_factory, script):
     return runs
 
 
-def test_the_analysis_runs_on_it_unchanged(swept, monkeypatch, capsys):
+def test_the_analysis_runs_on_it_unchanged(swept, script, capsys):
+    """The report prescribes the command of a run that the sweep has."""
     for name, *words in (("frontier.py", "--view=all"), ("fit_sigmoid.py",)):
-        monkeypatch.setattr(sys, "argv", [name, *words, f"--runs={swept}"])
-        with pytest.raises(SystemExit) as end:
-            runpy.run_path(str(ROOT / name), run_name="__main__")
-        assert not end.value.code
-    out = capsys.readouterr().out
-    command = next(line for line in out.splitlines() if line.strip().startswith("python bandit"))
-    # the prescribed command is that of a run of the sweep
-    python, name, *words = shlex.split(command)
-    assert name == "bandit_toy.py"
-    b.main([*words, f"--runs={swept}", "--seed=0"])
-    assert "1 runs, 0 to do" in capsys.readouterr().err, command
+        done = script(name, *words, f"--runs={swept}")
+        assert done.code == 0, done.stderr
     front = json.loads((swept / "frontier.json").read_text())
     assert len(front["runs_used"]) == 6 and not front["runs_dropped"]
-    panel = next(iter(front["panels"].values())) if isinstance(front["panels"],
-                                                               dict) else front["panels"][0]
-    assert panel["curves"]
+    assert front["panels"]["B_p=16"]["curves"]
+    command = next(line for line in done.stdout.splitlines() if line.startswith("  python bandit"))
+    b.main([*shlex.split(command)[2:], f"--runs={swept}", "--seed=0"])
+    assert "1 runs, 0 to do" in capsys.readouterr().err, command
 
 
 def test_counts_are_binomial_about_the_exact_pass_rates(swept):
-    """Train again next to the log: for problems with p in [0.1, 0.9] the mean squared z-score is 1
-    within 4 standard errors.
+    """Repeat a run to get its exact pass rates p. Over the counts of problems with p in [0.1, 0.9],
+    the mean squared z-score is 1 within 4 standard errors.
     """
     records = read_log(next(swept.glob("*n16_seed0*/log.jsonl")))
     cfg, z = records[0]["config"], []
@@ -299,7 +270,7 @@ def test_a_run_that_diverges_is_marked_and_the_others_continue(tmp_path):
 
 @pytest.mark.parametrize("how,code,later", [(signal.SIGINT, 130, 0.5), (signal.SIGTERM, 143, 0)])
 def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later, tmp_path):
-    """Stopped while its processes compute, and while they start."""
+    """The signal comes while the processes compute (SIGINT) or while they start (SIGTERM)."""
     started = subprocess.Popen([sys.executable, "bandit_toy.py", "sweep", "--ns=2 4", "--C=1e7",
                                 "--bps=16", f"--runs={tmp_path}"], cwd=ROOT,
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -311,21 +282,22 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, later
     else:
         started.send_signal(how)
     assert started.wait(PATIENCE) == code
-    started.stderr.read()  # returns once no process holds the pipe
+    started.stderr.read()  # ends when the last process that has the pipe ends
     assert not [p for p in tmp_path.glob("*/*") if p.is_file()]
 
 
 @pytest.mark.parametrize("words,says", [
     ("nothing", "nothing: no such verb"),
-    ("run --D=5000", "--D=5000: from 0 to 2048 problems of the pool"),
-    ("run --B_p=200", "--B_p=200: from 1 to 100 training problems"),
+    ("run --D=5000", "--D=5000: expected 0 to 2048 problems of the pool"),
+    ("run --B_p=200", "--B_p=200: expected 1 to 100 training problems"),
     ("run --algo=ppo --C=1e4", "--algo=ppo: the toy has only algo=grpo"),
     ("run --overlap=2", "--overlap=2"),
-    ("run --responses=1", "--responses=1"), ("run --pool=0", "--pool=0: from 1 to"),
+    ("run --responses=1", "--responses=1"), ("run --pool=0", "--pool=0: expected 1 to"),
     ("run --skill=1.5", "--skill=1.5"), ("run --overlp=1", "the nearest is overlap"),
-    ("run --responses=300", "from 2 to 256"), ("run --out=here", "--out=here: the toy has"),
+    ("run --responses=300", "expected 2 to 256"), ("run --out=here", "--out=here: the toy has"),
     ("sweep --C=10 --ns=2", "below one update"),
-    ("run --recipe=easy --sharpness=1e6 --deciding=1 --features=1 --C=1e4", "too few problems")])
+    ("run --recipe=hard --deciding=1 --sharpness=0 --C=1e4", "too few problems"),
+    ("run --recipe=easy", "--kl_coef=0.001: the toy has only kl_coef=none")])
 def test_bad_input_is_one_line(words, says, tmp_path):
     with pytest.raises(config.BadInput) as error:
         b.main([*words.split(), f"--runs={tmp_path}"])
@@ -333,124 +305,77 @@ def test_bad_input_is_one_line(words, says, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_of_another_run_is_an_error_and_so_are_the_toys_keys_elsewhere():
-    cfg = resolve()
-    # n_val changes the validation problems, so it makes another experiment
-    for key, value in dict(n=8, n_val=12).items():
-        assert config.run_name(dict(cfg, **{key: value}), b.TOY) != config.run_name(cfg, b.TOY)
-        with pytest.raises(config.BadInput, match=f"{key}={cfg[key]} there, {value} now"):
-            config.check_same("run", cfg, dict(cfg, **{key: value}))
-    old = config.parse([])
-    # keys that only one of the two has do not matter
-    with pytest.raises(config.BadInput, match="algo=grpo there, ppo now"):
-        config.check_same("run", old, dict(old, algo="ppo"))
-    with pytest.raises(config.BadInput, match="--overlap=0.5: no such key, the nearest is"):
-        train_grpo.main(["--overlap=0.5", "--C=1e5"])
-
-
-def test_keys_of_the_toy(swept, capsys):
-    """Only the toy's --help lists them, and a log that is read back still has them."""
+def test_keys_of_the_toy(capsys):
+    """Only the toy has its keys. They are part of a run's name, identity and command."""
     for main, listed in ((b.main, True), (config.main, False)):
         with pytest.raises(SystemExit):
             main(["--help"])
         out = capsys.readouterr().out
         for key, (value, comment) in b.TOY.items():
             assert (f"  --{key}={value} " in out and comment in out) == listed, key
-    folder = next(swept.glob("*n16_seed0*"))
-    logged = read_log(folder / "log.jsonl")[0]["config"]
-    assert b.TOY.keys() < config.identity(logged).keys() and "n_val" in config.identity(logged)
-    assert b.TOY.keys() < config.experiment(logged).keys()
-    assert config.run_name(logged, b.TOY) == folder.name
-    for key, value in dict(overlap=0.5, skill=0.5, pool=3000).items():
-        assert config.run_name(dict(logged, **{key: value}), b.TOY) != folder.name
-    line = config.command(dict(logged, overlap=0.5))
-    assert line.startswith("python bandit_toy.py run ") and "--overlap=0.5" in line
-    # old logs of other runs have these keys too
-    other = dict(config.parse([]), overlap=0.5)
-    assert config.run_name(other) == config.run_name(config.parse([]))
-
-
-def test_names_of_toy_runs_are_frozen():
-    """The name is the one from when config.py's dict had the toy's keys."""
-    words = SMALL.split() + ["--overlap=0.5", "--kl_coef=0.01"]
-    cfg = config.parse(["--data=data/bandit", *words], own=b.TOY)
-    assert config.run_name(cfg, b.TOY) == "Bp4_n4_seed0_d151f4ce"
+    with pytest.raises(config.BadInput, match="--overlap=0.5: no such key, the nearest is"):
+        train_grpo.main(["--overlap=0.5", "--C=1e5"])
+    cfg = resolve("--overlap=0.5 --kl_coef=0.01")
+    # the name of this run must not change: config.py's dict once had the toy's keys
     assert config.derive(cfg, b.TOY)["run"] == "Bp4_n4_seed0_d151f4ce"
+    assert b.TOY.keys() < config.experiment(cfg).keys()
+    for key, value in dict(overlap=0.2, skill=0.5, pool=3000, n_val=12).items():
+        assert config.run_name(dict(cfg, **{key: value}), b.TOY) != config.run_name(cfg, b.TOY)
+        with pytest.raises(config.BadInput, match=f"{key}={cfg[key]} there, {value} now"):
+            config.check_same("run", cfg, dict(cfg, **{key: value}))
+    line = config.command(cfg)
+    assert line.startswith("python bandit_toy.py run ") and "--overlap=0.5" in line
+    # old logs of train_grpo.py have the toy's keys too, and their run names do not depend on them
+    other = config.parse([])
+    assert config.run_name(dict(other, overlap=0.5)) == config.run_name(other)
 
 
 # ---- the study
 
 def test_late_gain_and_near_on_planted_rewards(study):
-    """8 seeds with shared noise. n = 4 is best by 2 points early, n = 16 by 3 points late, each at
-    another lr; n = 2 never is.
+    """The planted n = 4 is best early, by 2 points, and n = 16 late, by 3 points, at another lr. n
+    = 2 is never best. Eight seeds share most of their noise.
     """
     rng = np.random.default_rng(0)
     # (L, N, E)
     mean = np.array([[[.20, .30], [.24, .30], [.22, .26]], [[.20, .28], [.20, .29], [.20, .33]]])
-    R = mean[:, :, None] + rng.standard_normal((1, 1, 8, 1)) * 0.05 + rng.standard_normal((2, 3, 8,
-        2)) * 0.002
+    shared, own = rng.standard_normal((1, 1, 8, 1)), rng.standard_normal((2, 3, 8, 2))
+    R = mean[:, :, None] + 0.05 * shared + 0.002 * own
     gain, half, ends = study.late_gain(R)
     assert ends == [1, 2] and abs(gain - 0.03) < 0.003 and half < 0.003
     assert study.near(R, 0) == [1] and study.near(R, 1) == [2]
-    assert study.late_gain(R[..., ::-1])[2] == [2, 1]  # a fall
+    assert study.late_gain(R[..., ::-1])[2] == [2, 1]  # with budgets reversed, n* falls
 
 
 def test_late_gain_and_near_if_all_n_are_equal(study):
-    """With 90% intervals, `late_gain` covers 0 in 85 to 93% of 1,500 draws, and `near` drops one of
-    two n in 7 to 13% of 1,000.
+    """Of 1,500 intervals of `late_gain`, 85 to 93% cover 0. In 7 to 13% of 1,000 draws `near` drops
+    one of two n.
     """
     rng = np.random.default_rng(0)
     gains = np.array([study.late_gain(rng.standard_normal((3, 5, 8, 2)))[:2] for _ in range(1500)])
     assert 0.85 < np.mean(np.abs(gains[:, 0]) <= gains[:, 1]) < 0.93
     assert abs(gains[:, 0].mean()) < 0.05
-    assert 0.07 < np.mean([len(study.near(rng.standard_normal((1, 2, 8, 1)),
-                                          0)) < 2 for _ in range(1000)]) < 0.13
+    tied = [study.near(rng.standard_normal((1, 2, 8, 1)), 0) for _ in range(1000)]
+    assert 0.07 < np.mean([len(ns) < 2 for ns in tied]) < 0.13
 
 
 def test_the_study_continues_and_refuses_another_world(study, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(study, "STUDY", {k: study.STUDY[k] for k in ("no_idle", "more_idle",
-        "overlap_0")})
-    monkeypatch.setattr(study, "SEEDS", range(4))
-    monkeypatch.setattr(study, "NS", (2, 8))
-    monkeypatch.setattr(study, "BUDGETS", [512, 1024, 2048])
     real, trained = study.in_parallel, []
+    few = {key: study.STUDY[key] for key in ("no_idle", "more_idle", "overlap_0")}
+    for name, value in dict(STUDY=few, SEEDS=range(4), NS=(2, 8),
+                            BUDGETS=[512, 1024, 2048]).items():
+        monkeypatch.setattr(study, name, value)
     monkeypatch.setattr(study, "in_parallel",
                         lambda f, cells, *a: trained.append(len(cells)) or real(f, cells, *a))
     words = [*SMALL.split(), f"--runs={tmp_path}"]
     world = config.identity(config.parse(["--data=data/bandit", *words], own=b.TOY))
     del world["tag"]  # as if the key had been added later
-    save_json(tmp_path / "study.json",
-                     dict(config=world, arms={}, noise=[]))
+    save_json(tmp_path / "study.json", dict(config=world, arms={}))
     study.main(words)
     first = capsys.readouterr().out
     assert trained == [10, 6, 6] and "overlap_0: tabular" in first
-    assert first.count("n_c = ") == 3
     assert (tmp_path / "study.png").stat().st_size > 10_000
     study.main(words)
     assert len(trained) == 3 and capsys.readouterr().out == first
     with pytest.raises(config.BadInput, match="another config"):
         study.main([*words, "--skill=0.5"])
-
-
-def test_noise_levels_are_the_two_parts_of_the_variance(study):
-    """The variance over problems of the mean gradient of n rollouts is between + within / n; here
-    it is measured at n = 1 and 64.
-    """
-    cfg = resolve("--D=0 --pool=300 --sharpness=1")
-    world = b.make_world(cfg)
-    run = b.Run(dict(cfg, D=300), world, [0])
-    n_c = np.mean([study.noise_levels(run, 64) for _ in range(30)])
-    pi, answer, x = run.probabilities(run.problems, idle=True)
-    variance = {}
-    for n in (1, 64):
-        variance[n] = []
-        for _ in range(60):
-            choice = b.roll(pi, n, run.rollout_rng)
-            reward = (choice[..., :2] == answer[:, None]).all(-1).astype(float)
-            G = b.group_gradient(pi, choice, reward - b.pass_rate(pi, answer)[:, None]) / n
-            variance[n].append(np.einsum("pdf,pdk->pfk", x[0], G[0]).reshape(300, -1).var(0,
-                ddof=1).sum())
-    # between + within, between + within / 64
-    one, many = np.mean(variance[1]), np.mean(variance[64])
-    within = (one - many) / (1 - 1 / 64)
-    assert n_c == pytest.approx(within / (one - within), rel=0.1)

@@ -1,8 +1,7 @@
-"""Which calls VLLMEngine makes to vLLM on a GPU, recorded by a stand-in for vLLM's LLM.
-
-Settings, the order of calls around an update, one queue of requests, a stop.
-"""
+"""The calls that VLLMEngine makes to vLLM on a GPU, recorded by a stand-in for vLLM's LLM."""
+import functools
 import random
+import sys
 import time
 from types import SimpleNamespace
 
@@ -18,9 +17,10 @@ vllm = pytest.importorskip("vllm")
 
 
 class StandIn:
-    """The part of vLLM's LLM that VLLMEngine uses: `slots` rollouts get one token per step.
+    """The part of vLLM's LLM that VLLMEngine uses. At most `slots` rollouts get a token per step.
 
-    calls: all calls in order. busy: the number of rollouts decoding at each step.
+    lengths: the length of a rollout by its seed. calls: all calls in order. busy: the number of
+    rollouts decoding at each step.
     """
 
     def __init__(self, *_, lengths=lambda seed: 3, slots=8, **settings):
@@ -86,18 +86,16 @@ class StandIn:
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Return opened(alone, lengths=..., slots=..., **config), which makes a VLLMEngine with the
-    stand-in and the settings of a GPU.
+    """Return opened(alone, lengths, **config), which returns a VLLMEngine that uses StandIn and the
+    settings of a GPU. alone: False if a trainer uses the same GPU.
     """
     import vllm.platforms
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=1, chat_template=None,
                                 batch_decode=lambda ids, **_: [str(row) for row in ids])
 
-    def make(alone, lengths=lambda seed: 3, slots=8, **changes):
-        def llm(*given, **settings):
-            return StandIn(*given, lengths=lengths, slots=slots, **settings)
-        monkeypatch.setattr(vllm, "LLM", llm)
+    def make(alone, lengths=lambda seed: 3, **changes):
+        monkeypatch.setattr(vllm, "LLM", functools.partial(StandIn, lengths=lengths))
         monkeypatch.setattr(type(vllm.platforms.current_platform), "is_cpu", lambda self: False)
         cfg = dict(parse(["--engine=vllm", "--gen_batch=8", "--max_new_tokens=100"]), **changes)
         return engine.VLLMEngine("somewhere", tokenizer, cfg, alone=alone)
@@ -105,49 +103,40 @@ def opened(monkeypatch):
 
 
 def test_the_settings_of_a_gpu(opened, monkeypatch):
-    """If a trainer runs, vLLM takes the share that the trainer leaves (in its config) and frees it
-    during an update. If not, it takes the free memory, at most 0.9.
+    """Next to a trainer, vLLM takes the share gpu_memory and frees it during an update. Without a
+    trainer, vLLM takes 0.9 of the GPU, or what is free.
     """
     beside, alone = opened(False, gpu_memory=0.43).llm.settings, opened(True).llm.settings
     assert beside["gpu_memory_utilization"] == 0.43 and beside["enable_sleep_mode"]
     assert alone["gpu_memory_utilization"] == 0.9 and not alone["enable_sleep_mode"]
     assert beside["dtype"] == "bfloat16" and beside["logprobs_mode"] == "processed_logprobs"
     assert opened(True, gpu_memory=0.3).llm.settings["gpu_memory_utilization"] == 0.3
-    # a desktop uses part of a 24 GB card, and vLLM raises if it is to take more than is free
+    # if a desktop uses part of a 24 GB card, vLLM must not ask for more than is free
     for free, share in ((20.3e9, 0.83), (23.9e9, 0.9), (0.5e9, 0.01)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free), int(24e9)))
         given = opened(True).llm.settings["gpu_memory_utilization"]
         assert given == share and given * 24e9 < free
-    # an engine that loads its model itself runs without a trainer
     assert opened(True).can_sleep is False
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_only_the_trainer_shares_the_gpu_with_the_engine(monkeypatch, tiny, given):
-    """sample.py and evaluate.py give a path, train_grpo.py gives its model."""
-    asked = {}
-    monkeypatch.setattr(engine, "VLLMEngine", lambda *words, alone: asked.update(alone=alone))
-    cfg = parse(tiny.words)
-    model = engine.load_model(tiny.model) if given else (None, None)
-    engine.open_engine("vllm", str(tiny.model), cfg, "cpu", *model)
-    assert asked == dict(alone=not given)
-
-
-@pytest.mark.parametrize("ranks, given, load", [(1, True, "auto"), (4, True, "dummy"),
-                                                (4, False, "auto")])
-def test_which_ranks_read_the_checkpoint(monkeypatch, tiny, ranks, given, load):
-    """With several ranks none does: the engine gets the run's weights before its first rollout."""
+@pytest.mark.parametrize("ranks, of_trainer, load", [(1, True, "auto"), (4, True, "dummy"),
+                                                     (1, False, "auto"), (4, False, "auto")])
+def test_only_the_trainer_shares_the_gpu_with_the_engine(monkeypatch, tiny, ranks, of_trainer,
+                                                         load):
+    """sample.py and evaluate.py give a path, train_grpo.py gives its model. On several ranks the
+    engine of a trainer reads no checkpoint, because it gets the run's weights before it generates.
+    """
     asked = []
-    monkeypatch.setattr(engine, "VLLMEngine", lambda *words, alone: asked.append(words[3]))
+    monkeypatch.setattr(engine, "VLLMEngine", lambda *words, alone: asked.append((words[3], alone)))
     monkeypatch.setattr(engine, "WORLD", ranks)
-    model = engine.load_model(tiny.model) if given else (None, None)
+    model = engine.load_model(tiny.model) if of_trainer else (None, None)
     engine.open_engine("vllm", str(tiny.model), parse(tiny.words), "cpu", *model)
-    assert asked == [load]
+    assert asked == [(load, not of_trainer)]
 
 
 def test_the_order_around_an_update(opened):
-    """vLLM wakes its weights, loads new ones, wakes its cache and then drops the old prefixes.
-    Sleep level 2 copies nothing to the host.
+    """vLLM wakes its weights, loads new ones, wakes its cache and drops the cached prefixes. Sleep
+    level 2 copies nothing to the host.
     """
     made = opened(False)
     made.generate([[5]], 2, [0])
@@ -163,13 +152,13 @@ def test_the_order_around_an_update(opened):
 
 
 def long_tail(seed):
-    """Return 3 tokens, or 100 for one rollout in twenty."""
+    """Return the length of a rollout: 3 tokens, or 100 for one seed in twenty."""
     return 100 if random.Random(seed).random() < 0.05 else 3
 
 
 def test_one_queue_keeps_the_engine_busy(opened):
-    """64 prompts of two rollouts, eight at a time. Separate calls wait for the longest of each
-    eight, one queue only for the longest of all.
+    """64 prompts with two rollouts each, eight rollouts at a time. Separate calls for eight
+    rollouts wait for the longest of each eight. One queue waits only for the longest of all.
     """
     prompts, seeds = [[5 + j % 7] for j in range(64)], [1000 * j for j in range(64)]
     made = opened(True, long_tail)
@@ -179,9 +168,9 @@ def test_one_queue_keeps_the_engine_busy(opened):
     calls = [again.generate(prompts[i:i + 4], 2, seeds[i:i + 4]) for i in range(0, 64, 4)]
     assert len(again.llm.busy) > 2 * steps
     work = sum(made.llm.busy)
-    assert steps <= work / 8 + 100, "slots are empty only during the last long rollouts"
+    assert steps <= work / 8 + 100  # slots are empty only during the last long rollouts
     assert torch.equal(whole["length"], torch.cat([part["length"] for part in calls]))
-    # the same rollouts, in the order in which they end
+    # `stream` yields the same rollouts, in the order in which they end
     streamed = list(opened(True, long_tail).stream(prompts, 2, seeds))
     order = [j for js, _ in streamed for j in js]
     assert sorted(order) == list(range(64)) != order
@@ -199,8 +188,8 @@ def test_the_queue_holds_no_more_than_it_needs(opened):
 
 
 def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
-    """Killed while the longest rollouts still run: graded problems are in the file, only the others
-    are drawn again, and the counts equal those without a kill.
+    """A measurement is killed during its longest rollouts. Problems that were graded are in the
+    file. The next start draws only the others, and gets the counts of a run without a kill.
     """
     monkeypatch.setitem(verifier.REWARDS, "even", lambda problem, text, cfg: float(len(text) % 2))
     problems = [dict(id=str(j), prompt=str(j), answer="1") for j in range(40)]
@@ -212,13 +201,13 @@ def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
         return counts, made.llm
     want, llm = measure(tmp_path / "whole", long_tail)
     assert llm.made == 40 and len({c[4] for c in want.values()}) > 1
-    longest = max(range(len(llm.busy)))
+    steps = len(llm.busy)
 
     class Killed(Exception):
         pass
 
     def step(self, real=StandIn.step):
-        if len(self.busy) == longest - 40:
+        if len(self.busy) == steps - 41:
             raise Killed
         time.sleep(.002)  # so that grading keeps up
         return real(self)
@@ -233,7 +222,7 @@ def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
 
 
 def test_a_stop_leaves_nothing_in_the_engine(opened):
-    """SIGTERM during generation raises Stopped after the current step and aborts all requests."""
+    """After SIGTERM the engine finishes its step, aborts all requests and raises Stopped."""
     made = opened(False, lambda seed: 100)
     asked, step = [], StandIn.step
 
@@ -253,9 +242,7 @@ def test_a_stop_leaves_nothing_in_the_engine(opened):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_whole_error_of_vllm(opened, monkeypatch, capfd, terminal):
-    """A terminal gets one line. If stderr is a file (a run's out.txt), it gets the traceback."""
-    import sys
-
+    """If stderr is a file (a run's out.txt), it gets the traceback. A terminal gets one line."""
     def broken(*_, **__):
         try:
             raise RuntimeError("no kernel image is available")

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import fit_sigmoid as fit
+import frontier
 import simulate as sim
-from config import config, derive, parse, read_json
-from conftest import run_script
+from config import config, derive, experiment, parse, read_json
+from core import sweep
+from core.log import read_log
 from simulate import analysed_sweep, bad, edit, page_of, simulate, table_of, without_counts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,11 +36,9 @@ def test_printed_laws_come_back_from_their_points(name):
     y = sim.law(C, PAPER[name])
     assert fit.law_at(dict(zip(fit.NUMBERS, PAPER[name])), C) == pytest.approx(y)
     got = fit.law_of_points(C, y)
-    assert got["verdict"] == "law" and got["flags"] == []
-    for key, want in dict(L=L, k=k, log10_C0=log10_C0, b=b).items():
-        assert got[key]["value"] == pytest.approx(want, rel=0.01), key
-        assert got[key]["lo"] is None  # points do not show how sure they are
-    assert got["plateau"]["value"] == pytest.approx(2 ** (L + b), rel=0.01)
+    assert got["verdict"] == "law"
+    for key, want in dict(L=L, k=k, log10_C0=log10_C0, b=b, plateau=2 ** (L + b)).items():
+        assert got[key] == pytest.approx(want, rel=0.01), key
 
 
 def test_the_law_is_the_best_that_many_starts_find():
@@ -63,48 +63,39 @@ def test_a_law_seen_through_a_grid_of_powers_of_two():
     C = np.geomspace(1e5, 1e7, 60)
     got = fit.law_of_points(C, np.round(sim.law(C, PAPER["easy"])))
     assert got["verdict"] == "law"
-    assert got["log10_C0"]["value"] == pytest.approx(5.84, abs=0.05)
-    assert 400 < got["plateau"]["value"] < 600
+    assert got["log10_C0"] == pytest.approx(5.84, abs=0.05) and 400 < got["plateau"] < 600
 
 
-@pytest.mark.parametrize("octaves", [0.0, 1.0])
-@pytest.mark.parametrize("numbers,C,why", [
-    # the points end before the bend; they begin after it; k is above its bound
-    (PAPER["easy"], np.geomspace(1e5, 10 ** 5.75, 30), "n\\*|plateau|bend"),
-    (PAPER["easy"], np.geomspace(10 ** 6.1, 1e8, 30), "C0|bend|values of n|k at"),
-    ((3.97, 500.0, 6.13, 3.04), np.geomspace(1e5, 1e7, 40), "k at its upper bound 50|values of n")])
-def test_points_that_do_not_determine_a_law_give_none(numbers, C, why, octaves):
-    y = sim.law(C, numbers)
-    got = fit.law_of_points(C, np.round(y / octaves) * octaves if octaves else y)
-    assert got["verdict"] == "undetermined"
-    assert all(got[key]["value"] is None for key in fit.NUMBERS)
-    assert re.search(why, got["reason"]), got["reason"]
+UP_TO_1M = np.geomspace(1e4, 1e6, 30)
 
 
-def test_a_k_of_50_as_the_paper_prints_is_not_determined():
-    C = np.geomspace(10 ** 5.1, 10 ** 7.1, 40)
-    got = fit.law_of_points(C, sim.law(C, (3.97, 50.0, 6.13, 3.04)))
-    assert got["verdict"] == "undetermined" and got["k"]["value"] is None
-    assert "k at its upper bound 50" in got["flags"]
-
-
-@pytest.mark.parametrize("path,verdict,why", [
-    ([8] * 30, "flat", "n = 8 at every budget"),
-    ([32] * 15 + [8] * 15, "undetermined", "below half an octave up, from 32 at .* to 8 at"),
-    ([8] * 15 + [32] * 15, "undetermined", "only 2 values"),
-    ([8, 4, 16, 8, 4, 4] * 5, "undetermined", "below half an octave")])
-def test_verdicts_on_points_without_a_law(path, verdict, why):
-    got = fit.law_of_points(np.geomspace(1e4, 1e6, 30), np.log2(path))
+@pytest.mark.parametrize("C, log2_n, verdict, why", [
+    # points of a law that end before its bend, or begin after it, as they are and as powers of two
+    *((C, whole(sim.law(C, PAPER["easy"])), "undetermined", why) for whole in (np.array, np.round)
+      for C, why in ((np.geomspace(1e5, 10 ** 5.75, 30), "plateau = |before the bend|half an"),
+                     (np.geomspace(10 ** 6.1, 1e8, 30), "C0 = |k = |after the bend|2 values"))),
+    # the paper prints k = 50.00 once
+    *((C, sim.law(C, (3.97, k, 6.13, 3.04)), "undetermined", "at a bound of the fit: k = 50")
+      for k in (50.0, 500.0) for C in [np.geomspace(1e5, 1e7, 40)]),
+    (UP_TO_1M, np.log2([8] * 30), "flat", "n = 8 at every budget"),
+    (UP_TO_1M, np.log2([32] * 15 + [8] * 15), "undetermined",
+     "below half an octave up, from 32 at .* to 8 at"),
+    (UP_TO_1M, np.log2([8] * 15 + [32] * 15), "undetermined", "only 2 values"),
+    (UP_TO_1M, np.log2([8, 4, 16, 8, 4, 4] * 5), "undetermined", "below half an octave"),
+    (UP_TO_1M[:4], np.arange(4), "undetermined", "fewer than 5 points")])
+def test_verdicts_on_points_without_a_law(C, log2_n, verdict, why):
+    got = fit.law_of_points(C, log2_n)
     assert got["verdict"] == verdict and re.search(why, got["reason"]), got["reason"]
-    assert all(got[name] == dict(value=None, lo=None, hi=None) for name in fit.NUMBERS)
+    assert all(got[name] is None for name in fit.NUMBERS)
 
 
 def test_the_sentence_quotes_the_fitted_law():
-    """The n of the points fall from 4 to 2 but their running mean rises, as the law does."""
+    """The n of the points fall from 4 to 2, but their running mean rises, as the law does."""
     C = np.geomspace(2e3, 3e4, 14)
     n = np.array([4, 2, 2, 2, 2, 2, 8, 8, 16, 16, 16, 16, 16, 2])
     y = np.array([np.mean(np.log2(n)[max(i - 2, 0):i + 3]) for i in range(14)])
-    got = fit.law_of_points(C, y, n=n)
+    got = fit.law_of_points(C, y, n=n, room=0.25)
+    assert got["fit"] == fit.fit_law(C, y, room=0.25) != fit.fit_law(C, y)
     low, high = (2 ** float(fit.law_at(got["fit"], C[i])) for i in (0, -1))
     assert got["verdict"] == "law" and low < high
     assert f"rises from {low:.3g} at C = 2k to {high:.3g} at C = 30k" in got["reason"], got
@@ -115,22 +106,25 @@ def test_the_sentence_quotes_the_fitted_law():
 
 
 def test_fit_sigmoid_and_core_plots_are_enough_to_fit_a_csv(tmp_path):
-    """A user may copy these two files without the rest of the repository."""
+    """Both files work in a folder without the rest of the repository."""
     (tmp_path / "core").mkdir()
     for name in ("fit_sigmoid.py", "core/plots.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     C = np.geomspace(1e5, 1e7, 40)
     points_of(tmp_path, C, 2 ** sim.law(C, PAPER["easy"]))
-    done = subprocess.run([sys.executable, "fit_sigmoid.py", "--points=points.csv", "--C=1e6"],
-                          cwd=tmp_path, capture_output=True, text=True,
-                          env=os.environ | dict(PYTHONPATH=""))
-    assert done.returncode == 0 and "L = " not in done.stderr, done
+
+    def alone(*words):
+        return subprocess.run([sys.executable, "fit_sigmoid.py", *words], cwd=tmp_path, text=True,
+                              capture_output=True, env=os.environ | dict(PYTHONPATH=""))
+    done = alone("--points=points.csv", "--C=1e6")
+    assert done.returncode == 0, done
     assert "yes, by the fit" in done.stdout and "plateau 45" in done.stdout
-    assert read_json(tmp_path / "law.json")["law"]["k"]["value"] == pytest.approx(4.75, rel=.02)
+    assert read_json(tmp_path / "law.json")["law"]["k"] == pytest.approx(4.75, rel=.02)
     assert (tmp_path / "law.png").stat().st_size > 15_000
-    done = subprocess.run([sys.executable, "fit_sigmoid.py", "--points=none.csv"], cwd=tmp_path,
-                          capture_output=True, text=True, env=os.environ | dict(PYTHONPATH=""))
+    done = alone("--points=none.csv")
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "none.csv" in done.stderr
+    done = alone("--help")
+    assert done.returncode == 0 and done.stdout == fit.__doc__.strip() + "\n", done
 
 
 # --------------------------------------------------------------------------------------------------
@@ -139,7 +133,7 @@ def test_fit_sigmoid_and_core_plots_are_enough_to_fit_a_csv(tmp_path):
 WINDOWS = [[1e4, 2e4], [2e4, 4e4], [4e4, 8e4]]
 EVIDENCE = dict(p=.3, p_falls=.9, lr_base=2e-4, n_closest=16, by=64, window=2, gap=.08, half=.033,
                 n_flat=16, regret=.08, regret_of_n=.1, rising=None, left_out=[], windows=WINDOWS,
-                sets=[[4, 16], [16], [64]], plateau=dict(value=None), reason="")
+                sets=[[4, 16], [16], [64]], plateau=None, reason="", testable=8e4)
 
 
 @pytest.mark.parametrize("change, says", [
@@ -155,7 +149,7 @@ EVIDENCE = dict(p=.3, p_falls=.9, lr_base=2e-4, n_closest=16, by=64, window=2, g
     (dict(verdict="undetermined", gap=-.01), "No n beats n = 16 .* be up to 10.0 points better"),
     (dict(verdict="undetermined", left_out=[128]), "their runs end early: n = 128$"),
     (dict(verdict="undetermined", p=None, reason="the runs have only one n"),
-     "^cannot be tested: ")])
+     "^cannot be tested: the runs have only one n; train every n to C = 80k or more$")])
 def test_the_text_of_each_verdict(change, says):
     text = fit.verdict_text(EVIDENCE | change)
     assert re.search(says, text), text
@@ -201,7 +195,7 @@ def test_beyond_the_runs_the_best_cell_at_C_is_kept(analysed):
 
 
 def test_the_prescription_is_close_to_the_planted_best(analysed):
-    """The truth of simulate.py rises to n = 32; C is 2 million."""
+    """In simulate.py's truth the best n rises to 32 at C = 2 million."""
     for row in table_of(analysed.folder):
         if row["status"] == "observed":
             C, got = float(row["C"]), sim.truth(8, int(row["n"]), float(row["C"]))
@@ -217,24 +211,55 @@ def test_the_printed_command_runs_the_prescribed_cell(analysed):
     assert derive(cfg)["M"] == int(row["M"])
 
 
-def test_law_json(analysed):
-    law = analysed.laws["law"]
-    assert {*fit.NUMBERS, "verdict", "reason", "flags", "sets", "panel", "p", "lr_base"} <= set(law)
-    assert set(analysed.laws["panels"]) == {"B_p=8", "B_p=32"}
-    assert {"value", "lo", "hi"} == set(law["plateau"])
-    assert [p["C"] for p in analysed.laws["prescriptions"]][0] == pytest.approx(250e3)
+def cells_of_command(page, folder):
+    """Return (n, seed, C) of the runs that the run_sweep.sh line of a report trains.
+
+    The runs must be of the experiment in `folder`.
+    """
+    line = next(line for line in page.splitlines() if "bash run_sweep.sh" in line)
+    _, _, preset, *words = shlex.split(line)
+    (cfg,) = sweep.arms(preset, words)
+    header = read_log(next(Path(folder).glob("*/log.jsonl")))[0]["config"]
+    assert cfg["runs"] == str(folder) and experiment(cfg) == experiment(header)
+    return [(c["n"], c["seed"], c["C"]) for c in sorted(
+        sweep.cells(cfg), key=lambda c: (c["n"], c["seed"]))]
 
 
-def test_the_report_of_one_B_p_has_at_most_25_lines(tmp_path):
+def test_the_report_of_one_B_p(tmp_path):
     simulate(tmp_path, ns=(4, 16, 64), evals=30)
     page = page_of(tmp_path)
     assert len(page.splitlines()) <= 25 and "one seed" in page
-    assert re.search("to be surer: .*2 more seeds of n = .* rollouts, .* core-h",
-                     " ".join(page.split()))
+    assert re.search(r"to be surer: n = 128, because n = 64 .*; 2 more seeds of n = 16, 64 "
+                     r"\(8M rollouts, .* core-h\)", " ".join(page.split()))
+    # run_sweep.sh does not repeat the finished runs among these
+    assert cells_of_command(page, tmp_path) == [
+        (n, seed, 2_000_000) for n in (16, 64, 128) for seed in (0, 1, 2)]
     assert "what improves since the base model: best@4 +" in page
+    assert {p.name for p in tmp_path.glob("*.*")} == {
+        "law.json", "law.png", "prescription.csv", "frontier.json", "frontier.png"}
 
 
-def test_laws_of_the_other_views(analysed, tmp_path):
+def test_the_edge_of_the_grid_is_named(tmp_path):
+    simulate(tmp_path, ns=(4, 8), evals=30, seeds=(0, 3),
+             truth=lambda B_p, n, C: 0.3 + 0.01 * n * (C > 0))
+    page = page_of(tmp_path)
+    assert "to be surer: n = 16, because n = 8 is the largest n run at B_p = 32" in page
+    assert cells_of_command(page, tmp_path) == [(16, 0, 2_000_000), (16, 3, 2_000_000)]
+
+
+@pytest.mark.parametrize("C, tested", [(900_000, False), (1_220_000, True)])
+def test_a_sweep_that_is_too_short_for_the_test(tmp_path, C, tested):
+    """The report names the C that makes a sweep long enough. The first evaluation is at C = 300,000
+    and the test needs budgets that span a factor of 4."""
+    simulate(tmp_path, ns=(4, 64), evals=C // 300_000, C=C)
+    page = " ".join(page_of(tmp_path).split())
+    assert ("a factor of 4; train every n to C = 1.21M or more" in page) != tested
+
+
+def test_law_json_and_the_other_views(analysed, tmp_path):
+    assert set(analysed.laws["panels"]) == {"B_p=8", "B_p=32"}
+    assert {*fit.NUMBERS, "verdict", "reason", "sets", "panel", "p", "lr_base"} <= set(
+        analysed.laws["law"])
     for view in ("joint", "fixed_B"):
         page = page_of(analysed.folder, f"--view={view}", f"--out={tmp_path}")
         axis = dict(joint="\nC = ", fixed_B="\nM = ")[view]
@@ -244,12 +269,6 @@ def test_laws_of_the_other_views(analysed, tmp_path):
         assert law["law"]["verdict"] in ("law", "flat", "undetermined")
         assert (tmp_path / f"law_{view}.png").stat().st_size > 15_000
     assert "has no law" in bad(fit, f"--runs={analysed.folder}", "--view=pass1")
-
-
-def test_the_edge_of_the_grid_is_named(tmp_path):
-    simulate(tmp_path, ns=(4, 8), evals=30, truth=lambda B_p, n, C: 0.3 + 0.01 * n * (C > 0))
-    page = " ".join(page_of(tmp_path).split())
-    assert "to be surer: n = 16, because n = 8 is the largest n run at B_p = 32" in page
 
 
 def test_a_diverged_cell_is_not_prescribed_and_the_report_names_it(tmp_path):
@@ -265,8 +284,7 @@ def test_a_diverged_cell_is_not_prescribed_and_the_report_names_it(tmp_path):
 
 
 def test_an_early_divergence_does_not_change_the_lr_at_C(tmp_path):
-    """One run diverges at C/4, the largest budget that all runs share. Up to C/4 the larger lr
-    is better, but at C it is worse."""
+    """One run diverges at C/4. Up to C/4 the larger lr is better, but at C it is worse."""
     for lr, late in ((1e-6, 0.2), (2e-6, 0.05)):
         logs = simulate(tmp_path, ns=(4, 16), evals=40, words=(f"--lr_base={lr}",),
                         truth=lambda B_p, n, C: 0.3 + (C > 0) * np.where(
@@ -283,7 +301,7 @@ def test_an_early_divergence_does_not_change_the_lr_at_C(tmp_path):
 
 
 def test_an_earlier_stop_is_named_if_the_runs_fall(tmp_path):
-    """Both n have 0.45 between a quarter and half of the budget, and 0.2 at its end."""
+    """Both n have reward 0.45 between a quarter and half of the budget, and 0.2 at its end."""
     simulate(tmp_path, ns=(4, 8), seeds=(0, 1, 2), evals=30, truth=lambda B_p, n, C: np.where(
         C < 1e6, 0.3 + 0.15 * np.minimum(C / 5e5, 1), 0.2))
     B_p, n, M, C, got, gain = re.search(
@@ -313,7 +331,8 @@ def test_other_units_and_a_budget_below_one_update(analysed, tmp_path):
     page_of(analysed.folder, "--unit=gpu_hours", f"--out={tmp_path}")
     rows = table_of(tmp_path)
     for row in rows:
-        if row["status"] == "observed":  # less than C if the cell ended before C
+        # if the runs of a cell ended before C, it spends less than C
+        if row["status"] == "observed":
             assert int(row["M"]) > 0 and float(row["hours"]) <= 1.05 * float(row["C"])
     assert "below one update" in bad(fit, f"--runs={analysed.folder}", "--C=20",
                                      f"--out={tmp_path}")
@@ -346,13 +365,13 @@ def test_points_and_a_budget_make_a_command(tmp_path, capsys):
     assert f"B_p = 16, n = {want}, M = {10 ** 6 // 16 // want}" in said
     assert f"--B_p=16 --n={want} --C=1000000" in said and "read off a figure" in said
     law = read_json(tmp_path / "law.json")
-    assert law["law"]["verdict"] == "law" and law["law"]["k"]["value"] == pytest.approx(4.75, .02)
+    assert law["law"]["verdict"] == "law" and law["law"]["k"] == pytest.approx(4.75, .02)
     assert "python" not in say_points(capsys, file, tmp_path)  # no command without a model
 
 
 @pytest.mark.parametrize("largest", [300, 512, 7516216427])
 def test_no_n_above_twice_the_largest_point(tmp_path, capsys, largest):
-    """Without a law the n is the last point's, not a power of two near it."""
+    """If the points show no law, the report takes the n of the last point as it is."""
     C = np.geomspace(1e3, 1e5, 12) * largest
     file = points_of(tmp_path, C, np.geomspace(largest / 60, largest, 12))
     said = say_points(capsys, file, tmp_path, f"--C={40 * C[-1]:g}")
@@ -361,7 +380,7 @@ def test_no_n_above_twice_the_largest_point(tmp_path, capsys, largest):
 
 
 def test_the_law_prescribes_at_most_twice_the_largest_point(tmp_path, capsys):
-    """The plateau, 760, is below twice the largest n, 814, but as a power of two it is 1024."""
+    """The plateau is 760, and twice the largest n is 814. As a power of two the plateau is 1024."""
     C = np.geomspace(10 ** 5.5, 10 ** 6.847, 40)
     n = 2 ** sim.law(C, (4.5, 4.0, 6.5, 5.07))
     assert 400 < n[-1] < 410
@@ -383,21 +402,11 @@ def test_bad_points_are_named(tmp_path, text, says):
 
 
 def test_points_of_a_spreadsheet(tmp_path, capsys):
-    """With a byte order mark, spaces after commas, CRLF and comments."""
+    """The file has a byte order mark, spaces after commas, CRLF and comments."""
     file = tmp_path / "p.csv"
     file.write_bytes("\ufeffC, n\r\n# mine\r\n".encode() + b"".join(
         b"%d, 8\r\n" % C for C in (1e4, 2e4, 4e4, 8e4, 2e5)))
     assert "no, by the fit: n = 8 at every budget" in say_points(capsys, file, tmp_path)
-
-
-def test_the_script_as_a_user_starts_it(tmp_path):
-    done = run_script("fit_sigmoid.py", f"--runs={tmp_path / 'none'}")
-    assert done.code == 2 and "no such folder" in done.stderr and done.stderr.count("\n") == 1
-    done = run_script("fit_sigmoid.py", f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}")
-    assert done.code == 0
-    assert "What to run with C rollouts; reward = validation avg@4" in done.stdout
-    assert {p.name for p in tmp_path.iterdir()} == {
-        "law.json", "law.png", "prescription.csv", "frontier.json", "frontier.png"}
 
 
 def test_frontier_json_is_made_again_if_a_log_or_a_key_changes(tmp_path):
@@ -443,27 +452,10 @@ def test_the_smallest_B_p_that_loses_little_comes_with_its_command(tmp_path):
         return 0.3 + (C > 0) * (0.2 - 0.06 * (B_p == 8) - 0.004 * (B_p == 16)) + 0 * C
     simulate(tmp_path, ns=(4, 16), B_ps=(8, 16, 64), seeds=(0, 1), evals=20, truth=planted)
     page = page_of(tmp_path)
-    if "smallest B_p that loses less than 0.01: B_p = 16" not in page:  # B_p = 16 is the best
+    # the noise may make B_p = 16 the best
+    if "smallest B_p that loses less than 0.01: B_p = 16" not in page:
         assert "B_p = 16, n" in page and "no smaller B_p loses less than 0.01" in page
     assert "loses less than 0.01: B_p = 8" not in page
-
-
-def planted_plateaus(numbers, ns, draws):
-    """Return how far plateaus are from the planted one, in octaves: (ours (draws,), with n* as the
-    n of the highest curve, a power of two (draws,))."""
-    import frontier
-    ours, plain = [], []
-    for draw in range(draws):
-        star = frontier.n_star(sim.sweep(draw, sim.paper(2, numbers), ns=ns, seeds=3, evals=100,
-                                         run_sd=.002, drift=.002, inter=.1))
-        n, bend = frontier.interpolate_n(star["cells"], star["curves"])
-        panel = dict(star, between=n, bend=bend)
-        law = fit.law_of_panel(dict(n_star=panel, range=[1, 2], records=dict(
-            C=[], log2_n_mean=[], n=[])))
-        ours.append(math.log2(law["fit"]["plateau"]) - numbers[0] - numbers[3])
-        law = fit.law_of_points(star["C"], np.log2(star["n"]))
-        plain.append(math.log2(law["fit"]["plateau"]) - numbers[0] - numbers[3])
-    return np.abs(ours), np.abs(plain)
 
 
 @pytest.mark.parametrize("numbers, ns", [
@@ -471,8 +463,18 @@ def planted_plateaus(numbers, ns, draws):
     ((4.2, 4.75, 5.8, 2.73), (8, 16, 32, 64, 128, 256, 512))])
 def test_the_plateau_of_the_best_fitted_curve(numbers, ns):
     """Section 4.1 takes n* from the best fitted curve. Most plateaus are within 25% of the planted
-    one, and more of them than with n* as a power of two."""
-    ours, plain = planted_plateaus(numbers, ns, 12)
+    plateau. If n* is the n of the highest curve, a power of two, the median error is larger."""
+    errors = []  # in octaves: (our n*, the n of the highest curve)
+    for draw in range(12):
+        star = frontier.n_star(sim.sweep(draw, sim.paper(2, numbers), ns=ns, seeds=3, evals=100,
+                                         run_sd=.002, drift=.002, inter=.1))
+        between, bend = frontier.interpolate_n(star["cells"], star["curves"])
+        ours = fit.law_of_panel(dict(n_star=dict(star, between=between, bend=bend),
+                                     records=dict(C=[], log2_n_mean=[], n=[])))
+        plain = fit.law_of_points(star["C"], np.log2(star["n"]))
+        errors.append([math.log2(law["fit"]["plateau"]) - numbers[0] - numbers[3]
+                       for law in (ours, plain)])
+    ours, plain = np.abs(errors).T
     assert (ours < math.log2(1.25)).sum() >= 7 and np.median(ours) < np.median(plain)
 
 
@@ -483,15 +485,16 @@ def test_points_of_little_weight_do_not_move_the_law():
     got = fit.fit_law(C, y, weight)
     assert [got[key] for key in fit.NUMBERS[:4]] == pytest.approx(PAPER["easy"], rel=.01)
     assert fit.fit_law(C, y)["plateau"] < 0.8 * got["plateau"]
-    shuffled = np.random.default_rng(0).permutation(60)  # weights follow their points
+    # in another order, each weight still belongs to its point
+    shuffled = np.random.default_rng(0).permutation(60)
     again = fit.law_of_points(C[shuffled], y[shuffled], weight=weight[shuffled])
     assert again["fit"] == pytest.approx(got, rel=1e-3)
 
 
 def test_a_plateau_that_is_held_down_does_not_look_reached():
-    """n* rises in a straight line, so no fit shows a plateau, even if `room` keeps it low."""
+    """n* rises in a straight line, so the points show no plateau, even if `room` keeps it low."""
     C = np.geomspace(1e5, 1e7, 60)
     y = np.linspace(3, 9, 60)
     got = fit.law_of_points(C, y, room=.25)
-    assert got["verdict"] == "undetermined" and "plateau above twice" in got["reason"]
+    assert got["verdict"] == "undetermined" and "twice the largest n*" in got["reason"]
     assert 2 ** 9 < got["fit"]["plateau"] <= 2 ** 9.25 + 1e-6

@@ -15,8 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 # first, because it sets the number of threads
-from bandit_toy import (TOY, Run, check_world, group_gradient, in_parallel, make_world, pass_rate,
-                        rewards_of, roll)
+from bandit_toy import TOY, Run, check_world, in_parallel, make_world
 import numpy as np
 from scipy import stats
 
@@ -66,25 +65,6 @@ def interval(x):
     return stats.t.ppf(0.95, len(x) - 1) * np.std(x, 0, ddof=1) / math.sqrt(len(x))
 
 
-def noise_levels(run, n=64):
-    """Return n_c (S,): variance of one rollout's gradient within a problem / between problems.
-
-    The gradient is (r - p) grad log pi by the shared weights. Analysis of variance over two groups
-    of n rollouts for each training problem. It holds for problems drawn at random: epochs without
-    replacement cancel the part between problems over D / B_p updates.
-    """
-    places = np.arange(run.problems.shape[1])[None]
-    pi, answer, x = run.probabilities(run.problems, places, idle=True)
-    g = []
-    for _ in range(2):
-        choice = roll(pi, n, run.rollout_rng)
-        A = rewards_of(choice, answer) - pass_rate(pi, answer)[:, None].astype(float)
-        G = group_gradient(pi, choice, A) / n
-        g.append((x.swapaxes(2, 3) @ G).reshape(*answer.shape[:2], -1))  # (S, D, F K)
-    within = n * ((g[0] - g[1]) ** 2).sum(2).mean(1) / 2
-    return within / (((g[0] + g[1]) / 2).var(1, ddof=1).sum(1) - within / (2 * n))
-
-
 def late_gain(R):
     """Return the gain at the last budget of the n that is best there over the n that is best at the
     first budget, each at its best lr: (mean, 90% half width, [early n, late n]).
@@ -114,18 +94,15 @@ def near(R, e):
 
 
 def study(cfg, path):
-    """Run all of STUDY and measure the noise of three worlds; continue from the file `path`."""
+    """Run all of STUDY and return its results; continue from the file `path`."""
     world = config.identity(cfg)
-    found = config.read_json(path) if path.exists() else dict(config=world, arms={}, noise=[])
+    found = config.read_json(path) if path.exists() else dict(config=world, arms={})
     # a key that was added after study.json was written had its default value
     if {key: found["config"].get(key, config.config.get(key)) for key in world} != world:
         raise BadInput(f"{path}: made by another config; give another folder with --runs")
-
-    def of_world(more):
-        return parse([*(f"--{key}={value}" for key, value in world.items()), *more.split()],
-                     own=TOY)
     for name, (asks, more, lrs) in STUDY.items():
-        arm, C = of_world(more), LONG.get(name, BUDGETS)
+        words = [f"--{key}={value}" for key, value in world.items()]
+        arm, C = parse([*words, *more.split()], own=TOY), LONG.get(name, BUDGETS)
         spec = dict(words=more, ns=list(NS), lrs=[arm["lr_base"] * x for x in lrs],
                     seeds=list(SEEDS), C=C, overlap=arm["overlap"], D=arm["D"])
         if all(found["arms"].get(name, {}).get(key) == value for key, value in spec.items()):
@@ -136,12 +113,6 @@ def study(cfg, path):
         shape = len(lrs), len(NS), len(SEEDS), len(C)
         values = {key: np.reshape([d[key] for d in done], shape).tolist() for key in done[0]}
         found["arms"][name] = spec | values
-        save_json(path, found, indent=None)
-    if not found["noise"]:
-        for more in ("--idle=0", "", "--idle=87"):
-            arm = of_world(more)
-            n_c = noise_levels(Run(arm, make_world(arm), SEEDS))
-            found["noise"].append(dict(words=more, n_c=n_c.mean(), half=interval(n_c)))
         save_json(path, found, indent=None)
     return config.read_json(path)
 
@@ -172,8 +143,6 @@ def report(found):
             if len(end) > 1:
                 print("    " + ", ".join(f"n = {n}: {y:.3f} at lr {arm['lrs'][i]:g}" for n, y, i in
                                          zip(ns, end.max(0), end.argmax(0))))
-    for r in found["noise"]:
-        print(f"{r['words'] or 'the defaults'}: n_c = {r['n_c']:.1f} +- {r['half']:.1f}")
 
 
 def draw_study(found, path):

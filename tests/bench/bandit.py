@@ -1,10 +1,10 @@
-"""bandit.py: rollouts/s of bandit_toy.py compared with a loop over problems, rollouts, decisions.
+"""bandit.py: rollouts/s of bandit_toy.py, compared with a loop over rollouts and decisions.
 
     python tests/bench/bandit.py
 
-Both make whole updates of one cell of the default world; rollouts and gradient differ, advantages
-and AdamW are the same code. The loop trains one seed, the vectorised update one and then eight at a
-time. It prints medians of alternating repetitions.
+Both make whole updates of one cell of the default world. They differ in how they draw rollouts and
+sum gradients; advantages and AdamW are the same code. The loop trains one seed, bandit_toy.py one
+seed and then eight together. Prints medians of alternating repetitions.
 """
 import os
 import sys
@@ -21,7 +21,7 @@ from config import derive, parse
 
 
 def plain_roll(pi, n, rngs):
-    """Do what bandit_toy.roll does, one rollout and one decision at a time."""
+    """Return what bandit_toy.roll returns, drawn one rollout and one decision at a time."""
     K, S, P, d = pi.shape
     choice = np.empty((S, n, P, d), np.uint8)
     for s in range(S):
@@ -37,7 +37,7 @@ def plain_roll(pi, n, rngs):
 
 
 def plain_gradient(pi, choice, A):
-    """Do what bandit_toy.group_gradient does, one decision of a rollout at a time."""
+    """Return what bandit_toy.group_gradient returns, one decision of a rollout at a time."""
     K, S, P, d = pi.shape
     G = np.zeros((S, P, d, K))
     for s, i, p in np.ndindex(S, choice.shape[1], P):
@@ -49,7 +49,7 @@ def plain_gradient(pi, choice, A):
 
 
 def rate(cfg, world, seeds, plain):
-    """Return rollouts/s of a few updates, summed over seeds."""
+    """Return the rollouts/s of a few updates, summed over seeds. plain: whether to use the loop."""
     fast = bandit_toy.roll, bandit_toy.group_gradient
     if plain:
         bandit_toy.roll, bandit_toy.group_gradient = plain_roll, plain_gradient

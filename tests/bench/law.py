@@ -1,12 +1,12 @@
 """How often the verdict is a law, on planted sweeps whose n* is known.
 
-    python tests/bench/law.py 60     # sweeps a row; about 25 minutes on one core
+    python tests/bench/law.py 60     # 60 sweeps for each number; about 25 minutes on one core
 
-Worlds without a rise give the rate of false laws: one best n at the edge or in the middle, two tied
-n, all n equal, or all n equal only at one end of C. The paper's law and one twice as steep give the
-power. The noise `kept` is the noise of the committed logs, most of which the runs of a seed share.
-The noise `stated` is the prior, and no part of it is shared. `set`: how often the n tied at C
-include the best one.
+In six worlds n* does not rise, and a law is false: one n is best (at the edge or in the middle of
+the grid), two n are tied, all n are equal, or all n are equal only at large C. In two worlds n*
+rises as the paper's law, and twice as steeply. The noise `kept` is that of the committed logs.
+Runs of one seed share most of this noise. The noise `stated` is larger, and runs share none of it.
+set: how often the n tied at C include the best n.
 """
 import math
 import sys
@@ -25,12 +25,12 @@ NOISE = dict(kept=dict(run_sd=0.0066, drift=0.004, seed_sd=0.010),
 
 
 def tied_pair(B_p, n, C):
-    """Return a reward by which n = 32 and n = 128 are equally good at every budget."""
+    """Return the reward at C. n = 32 and n = 128 are the best at every budget."""
     return falls_off(64 if n in (32, 128) else n, C, np.full(np.shape(C), 6.0), 2)
 
 
 def late_ceiling(B_p, n, C):
-    """Return a reward by which n = 8 is the best early and all n are equal at the end."""
+    """Return the reward at C. n = 8 is the best at small C, and all n are equal at large C."""
     fade = np.clip((6.6 - np.log10(np.maximum(C, 1))) / 1.0, 0, 1)
     return falls_off(n, C, np.full(np.shape(C), 3.0), 0) - 0.06 * fade * math.log2(n / 8) / 8 * (
         np.asarray(C) > 0)
@@ -48,7 +48,7 @@ def best_n(truth, C):
     return {n for n in NS if y[n] >= max(y.values()) - 1e-9}
 
 
-def main(sweeps, verdict):
+def main(sweeps):
     for noise, sds in NOISE.items():
         for name, truth in WORLDS.items():
             text = []
@@ -57,7 +57,7 @@ def main(sweeps, verdict):
                 for draw in range(sweeps):
                     grid, cells = cells_of(sweep(draw, truth, ns=NS, seeds=seeds, evals=60, **sds),
                                            "avg@4")
-                    said.append(verdict(cells, grid))
+                    said.append(verdict_of(cells, grid, 0.01)["verdict"])
                     tied = {c.n for c, same in zip(cells, tied_with_best(cells, -1)) if same}
                     held += min(best_n(truth, grid[-1])) in tied
                     size += len(tied)
@@ -71,4 +71,4 @@ if __name__ == "__main__":
     if "--help" in sys.argv:
         sys.exit(print(__doc__))
     counts = [int(word) for word in sys.argv[1:] if word.isdigit()]
-    main(counts[0] if counts else 60, lambda cells, grid: verdict_of(cells, grid, 0.01)["verdict"])
+    main(counts[0] if counts else 60)
