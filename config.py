@@ -562,6 +562,15 @@ def run_name(cfg, own=None):
     return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{digest}"
 
 
+def check_sweep_words(words):
+    """Raise BadInput if the command line of a sweep gives --n or --B_p, which a single run has."""
+    for word in words:
+        for key, of_sweep in (("n", "ns"), ("B_p", "bps")):
+            if word.startswith(f"--{key}="):
+                raise BadInput(f"{word}: a sweep has several {key}; --{of_sweep} gives those to "
+                               "run, and the analysis takes all that ran")
+
+
 def check_same(folder, old, cfg):
     """Raise BadInput if the run in `folder`, with config `old`, is another experiment than cfg."""
     old, new = identity(old), identity(cfg)

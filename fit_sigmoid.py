@@ -640,8 +640,7 @@ def load_front(path, folders, cfg, argv):
     logs = [log for folder in folders for log in (*folder.glob("*/log.jsonl*"),
                                                   *folder.glob("sweep.json"))]
     front = json.loads(path.read_text()) if path.exists() else {}
-    words = [word for word in argv if word[2:].split("=")[0] in frontier.KEYS]
-    words.append(f"--view={cfg['view']}")
+    words = [word for word in argv if not word.startswith("--C=")] + [f"--view={cfg['view']}"]
     cfg = frontier.settings(words)
     if front.get("schema") != frontier.SCHEMA or any(
             front.get(key) != cfg[key] for key in frontier.JSON_KEYS) or any(

@@ -24,7 +24,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from config import BadInput, complete, entry, lr_factor, parse  # first: catches Ctrl-C
+# config first, because it catches Ctrl-C
+from config import BadInput, check_sweep_words, complete, entry, lr_factor, parse
 from core.log import atomic_write, save_json
 import numpy as np
 from scipy.optimize import least_squares
@@ -216,18 +217,13 @@ def notes_of(sweep):
 # fit_sigmoid.py makes frontier.json again if SCHEMA or a key of JSON_KEYS has another value
 SCHEMA = 3
 JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
-# The keys of this script. recipe, data, model and split only choose the default of `runs`
-KEYS = [*JSON_KEYS, *"out view config recipe data model split".split()]
 
 
 def settings(argv):
     """Return the config of the command line. B_max is 0 if the command line does not give it."""
-    cfg, given = parse(argv, __doc__), [word[2:].split("=")[0] for word in argv]
-    for word, key in zip(argv, given):
-        if key not in KEYS:
-            raise BadInput(f"{word}: frontier.py analyses all runs of a sweep and does not use "
-                           f"this key; its keys are {', '.join(KEYS)}")
-    return cfg if "B_max" in given else cfg | dict(B_max=0)
+    check_sweep_words(argv)
+    given = any(word.startswith("--B_max=") for word in argv)
+    return parse(argv, __doc__) | (dict() if given else dict(B_max=0))
 
 
 def front_of(sweep, view, content, cfg):

@@ -114,13 +114,8 @@ analysis=0
 echo "all runs have ended; analysing them (half a minute)"
 case $preset in
     easy|hard|mixed)
-        words=()  # frontier.py refuses keys of other stages
-        for word in "${args[@]}"; do
-            [[ ! $word =~ ^--(runs|metric|unit|bin|delta|eval_set|tag|epochs|B_max|k|out|view)= ]] ||
-                words+=("$word")
-        done
         # --view=all draws every figure
-        "$PY" frontier.py "${words[@]}" > "$runs/report.txt" &&
+        "$PY" frontier.py --recipe="$preset" "${args[@]}" > "$runs/report.txt" &&
             "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$? ;;
     *) "$PY" results/atlas.py "$preset" "${args[@]}" || analysis=$? ;;
 esac

@@ -205,6 +205,7 @@ def arms(preset, argv):
     The words in argv override those of presets.json, except the keys that the arms compare: model,
     data, and n if n_train is set.
     """
+    config.check_sweep_words(argv)
     plain = parse(argv)
     if config.is_toy(plain):
         raise BadInput(f"--data={plain['data']}: run_sweep.sh trains language models; for the "

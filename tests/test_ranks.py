@@ -200,7 +200,8 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
 
 def test_shards_and_buffers_are_those_of_the_whole_model(tiny, tmp_path):
     """Rank 0 reads a model and sends the shards and buffers, such as those of rotary embeddings."""
-    tiny_model("FalconH1").save_pretrained(tmp_path / "falcon")  # only its constructor sets a buffer
+    # a model with a buffer that only its constructor sets
+    tiny_model("FalconH1").save_pretrained(tmp_path / "falcon")
     models.load_tokenizer(tiny.model).save_pretrained(tmp_path / "falcon")
     script = tmp_path / "load.py"
     script.write_text(f"""import sys; sys.path.insert(0, {str(ROOT)!r})

@@ -201,6 +201,7 @@ def test_splits_that_another_model_or_verifier_measured_are_refused(tmp_path, ti
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
     ("easy", dict(SEED="0"), ["SEED=0", "set SEEDS"]),
     ("easy --dry_run=1", {}, ["--dry_run=1", "DRY_RUN=1 bash run_sweep.sh"]),
+    ("easy --n=7", {}, ["--n=7", "--ns"]),
     ("easy --verifier=exakt", {}, ["--verifier=exakt", "nearest is exact"]),
     ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
     ("smollm", {}, ["smollm", "no such preset of --data="]),

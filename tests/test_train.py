@@ -561,9 +561,9 @@ def test_no_cut_for_a_few_tokens():
     assert train_grpo.micro_batches([30] * 8 + [20] * 13, 2048) == [list(range(20)), [20]]
     # in a large batch a tenth of the tokens may be padding, which is more than 128
     assert len(train_grpo.micro_batches([100] * 90 + [80] * 49, 16384)) == 1
-    gpu = train_grpo.PASS_TOKENS["cuda"]
-    assert train_grpo.micro_batches([800] * 3 + [150] * 6, 16384, pass_tokens=gpu) == [list(range(9))]
-    assert len(train_grpo.micro_batches([800] * 3 + [150] * 7, 16384, pass_tokens=gpu)) == 2
+    gpu = dict(micro_tokens=16384, pass_tokens=train_grpo.PASS_TOKENS["cuda"])
+    assert len(train_grpo.micro_batches([800] * 3 + [150] * 6, **gpu)) == 1
+    assert len(train_grpo.micro_batches([800] * 3 + [150] * 7, **gpu)) == 2
 
 
 @named("zero_var_filter, reg",
