@@ -1,7 +1,7 @@
-"""core/evaluation.py: problem sets, how many rollouts solve them, and the record of an evaluation.
+"""core/evaluation.py: read problem sets, count solved rollouts and build the log's eval records.
 
-evaluate.py and the trainer share this: both draw `samples` rollouts of each problem and log how
-many were solved.
+evaluate.py and train_grpo.py both use this file. Both draw `samples` rollouts for each problem and
+log how many of them were solved.
 """
 from pathlib import Path
 
@@ -15,10 +15,11 @@ from core.runs import over_distinct
 
 
 def read_sets(paths, first=""):
-    """Read problem files, separated by commas -> {name: problems}.
+    """Return {name: problems} for problem files whose paths are separated by commas.
 
-    The name of a set is the name of its file, or of its folder if the file is a problems.jsonl.
-    `first`, if given, is the name of the first set. Raises BadInput if two sets have the same name.
+    A set is named after its file, or after its folder if the file is called problems.jsonl. If
+    `first` is given, it is the name of the first set. Raises BadInput if two sets have the same
+    name.
     """
     sets = {}
     for path in files(paths):
@@ -36,11 +37,12 @@ def read_sets(paths, first=""):
 
 
 def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=None):
-    """Draw cfg["samples"] rollouts of each problem, or of those in `rows`, and grade them.
+    """Draw cfg["samples"] rollouts of each problem, grade them, return (correct, total, faults).
 
-    Returns (correct, total, faults): the number of solved rollouts of each problem, as a list in
-    order, the sum of all rewards, and the verifier's faults as in verifier.grade. `key` names the
-    evaluation, such as (seed, "val", step). The noise of problem j does not depend on `rows`.
+    correct: a list with the number of solved rollouts of each problem. total: the sum of all
+    rewards. faults: the dict of verifier failures that verifier.grade returns. rows: the indices of
+    the problems to use; None means all. key: a tuple that seeds this evaluation, such as
+    (seed, "val", step). The rollouts of problem j do not depend on `rows`.
     """
     rows = range(len(problems)) if rows is None else rows
     seeds = [engine.rollout_seed(*key, j) for j in rows]
@@ -53,27 +55,29 @@ def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=Non
 def mean_reward(total, correct, rollouts):
     """Return {"reward": the mean} if some rewards are between 0 and 1, else {}.
 
-    If all are 0 or 1, their sum `total` is the number of solved rollouts.
+    total: the sum of all rewards. If every reward is 0 or 1, `total` equals the number of solved
+    rollouts.
     """
     return {} if total == sum(correct) else dict(reward=total / rollouts)
 
 
 def error_of_mean(values, same=None):
-    """Return the standard error over problems of the mean of values (P,); NaN for one problem.
+    """Return the standard error of the mean of `values` (P,), which has one value per problem.
 
-    same: the result of core.problems.copies. Copies of a problem count as one problem.
+    same: the result of core.problems.copies. Copies of a problem count as one problem. If there is
+    only one distinct problem, the result is NaN.
     """
     each = over_distinct(np.asarray(values), same)
     return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
 
 
 def summary(correct, samples, k, same=None):
-    """Return {"avg@k": (mean, standard error), ...} over problems; best@k and worst@k are unbiased.
+    """Return {metric: (mean over problems, standard error)} for avg@k, best@k and worst@k.
 
-    correct: how many of `samples` rollouts of each problem were solved. same: the result of
-    core.problems.copies. The error is the standard deviation over distinct problems, divided by the
-    square root of their number. It covers the choice of problems and the noise of the rollouts, but
-    not the seed of training.
+    The estimates of best@k and worst@k are unbiased. correct: the number of solved rollouts of each
+    problem, out of `samples`. same: the result of core.problems.copies. The standard error is the
+    standard deviation over distinct problems, divided by the square root of their number. It covers
+    the choice of problems and the noise of the rollouts, but not the seed of training.
     """
     stats = {}
     for kind in ("avg", "best", "worst"):
@@ -83,7 +87,7 @@ def summary(correct, samples, k, same=None):
 
 
 def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
-    """Return the log's record of an evaluation. See `count_solved` for correct, total, faults."""
+    """Return the log record of an evaluation. correct, total and faults are from `count_solved`."""
     stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
     same = copies(problems)
     repeated = dict(copies=same) if len(set(same)) < len(same) else {}
