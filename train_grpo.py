@@ -971,7 +971,7 @@ class Run:
             self.evaluate_training(m)
 
     def count_update(self, m, index, correct, reward, tokens, bad):
-        """Add to `state` update m's solved rollouts per problem, reward, tokens and skipped step."""
+        """Add update m to the counts in `state`: solved rollouts, reward, tokens, skipped steps."""
         state, n = self.state, self.cfg["n"]
         # if there was an evaluation after update m - 1, it logged `seen`, so count from 0 again
         if self.due(m - 1, self.cfg["eval_every"]):
@@ -1164,7 +1164,8 @@ def main(argv):
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:
-                # save no checkpoint: the last one is older than these updates
+                # save no checkpoint. The newest one is from before these updates, unless --keep_at
+                # names one of them
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad
