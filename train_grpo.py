@@ -8,17 +8,17 @@
 
 The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/.
 The same command again resumes a run that was stopped or killed; if the run is finished, nothing
-happens. A larger --C continues a finished run. The config names the folder, so if you edit the
-code, use --tag=NAME to start a new run. Every random draw depends only on the seed, the step, the
-problem and the rollout's index in its group. So with the transformers engine a resumed run writes
-the same log as an uninterrupted run. If the number of ranks changes, the log differs by rounding
-only.
+happens. A larger --C continues a finished run. The folder's name depends on the config and not on
+the code, so if you edit the code, use --tag=NAME to start a new run. Every random draw depends only
+on the seed, the step, the problem and the rollout's index in its group. So with the transformers
+engine a resumed run writes the same log as an uninterrupted run. If the number of ranks changes,
+the log differs by rounding only.
 
 The method is the paper's: groups of n rollouts at temperature 0.6, A = (r - mean) / std, KL and
 entropy terms on Easy and none on Hard, importance weights against the engine's log-probs, one step
-of AdamW per batch (on-policy), 10 warm-up updates, lr = lr_base sqrt(B / 1024), and PPO and CISPO
-next to GRPO. docs/log.md has the objectives and our choices where the paper gives no
-value; docs/takehome.md has the names of B_p, n and the like in TRL and veRL.
+of AdamW per batch (on-policy), 10 warm-up updates and lr = lr_base sqrt(B / 1024). The algorithm is
+GRPO; --algo can choose PPO or CISPO. docs/log.md has the objectives, and the values that we chose
+because the paper gives none. docs/takehome.md has the names of B_p, n and the like in TRL and veRL.
 
 The objective is in `advantages` and `policy_loss` below; `update` combines them. To add a key, add
 a line to `config` in config.py. To add a reward, add a function to verifier.py.
@@ -38,7 +38,7 @@ import time
 import types
 from pathlib import Path
 
-START = time.time()  # before torch is imported, because the header logs how long loading takes
+START = time.time()  # before torch is imported, so that the header's loading_s includes torch
 
 import config
 import verifier
@@ -56,9 +56,9 @@ from core.problems import encode, read_problems, set_hash, subset
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
-    This is section 2 of the paper, with a std of ddof 1. A group of equal rewards gets zeros. If
-    n = 2 and the rewards are 1 and 0, the advantages are +-0.7071. Rows whose advantage is 0 cost
-    nothing (see `loss_rows`).
+    This is section 2 of the paper; the std has the denominator n - 1. If all rewards of a group are
+    equal, its advantages are 0. If n = 2 and the rewards are 1 and 0, the advantages are +-0.7071.
+    `loss_rows` leaves rows with advantage 0 out of the update if no other term needs them.
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / (std + 1e-6) * mixed_groups(rewards)[:, None]
@@ -67,7 +67,8 @@ def advantages(rewards):
 def mixed_groups(rewards):
     """Return a (B_p,) bool mask of the groups whose rewards (B_p, n) are not all equal.
 
-    The rewards are compared, because in fp32 the std of n equal rewards of 0.7 is not always 0.
+    The function compares the rewards themselves, not their std with 0, because in fp32 the std of n
+    equal rewards of 0.7 is not always 0.
     """
     return (rewards != rewards[:, :1]).any(1)
 
@@ -75,11 +76,11 @@ def mixed_groups(rewards):
 def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
     """Return the policy term of each token. All tensors are (N,).
 
-    weight, called w here, is the importance weight against the engine. With
-    ratio = exp(logp - logp_old) and c(x) = clip(x, 1 - eps_low, 1 + eps_high):
-    grpo, ppo: -w min(ratio A, c(ratio) A)
-    cispo: -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4). sg stops the gradient, so clipped tokens keep
-    the gradient of logp.
+    Let w = weight (see `importance_weights`), A = advantage, ratio = exp(logp - logp_old) and
+    c(x) = clip(x, 1 - eps_low, 1 + eps_high).
+    For grpo and ppo, the term is -w min(ratio A, c(ratio) A).
+    For cispo, the term is -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4). sg stops the gradient, so
+    clipped tokens keep the gradient of logp.
     If the advantage of a token is 0, its term is 0, even if exp() would overflow.
     """
     import torch
@@ -91,11 +92,11 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 
 
 def importance_weights(logp, logp_engine, cap):
-    """Return truncated importance weights min(exp(logp - logp_engine), cap), detached, all (N,).
+    """Return truncated importance weights (N,): min(exp(logp - logp_engine), cap), detached.
 
-    The weights correct for the engine's rounding, which differs from the trainer's. If cap is 0,
-    all weights are 1. Engines sometimes return a logp_engine that is NaN or infinite; the weight
-    of such a token is 1.
+    The weights correct for differences in rounding between engine and trainer. If cap is 0, all
+    weights are 1. Engines sometimes return a logp_engine that is NaN or infinite; the weight of
+    such a token is 1.
     """
     import torch
     logp = logp.detach()
@@ -105,12 +106,13 @@ def importance_weights(logp, logp_engine, cap):
 
 
 def kl_term(kind, logp, logp_ref):
-    """Estimate KL(policy || ref) from each token, (N,), with d = logp - logp_ref.
+    """Return an estimate of KL(policy || ref) for each token, (N,), of the kind k1, k2 or k3.
 
-    k1 = d, k2 = d^2 / 2, k3 = exp(-d) + d - 1. Averaged over tokens of the policy, k1 and k3 give
-    KL(policy || ref). As a loss they differ, because no gradient flows through the sampling of the
-    tokens: k3 has the gradient of KL(ref || policy), k2 has the gradient of KL(policy || ref), and
-    the gradient of k1 is 0 in expectation.
+    With d = logp - logp_ref, k1 = d, k2 = d^2 / 2 and k3 = exp(-d) + d - 1. If the policy samples
+    the tokens, the means of k1 and k3 are unbiased estimates of KL(policy || ref). As losses, the
+    three kinds differ, because no gradient flows through the sampling. k3 has the gradient of
+    KL(ref || policy), k2 has the gradient of KL(policy || ref), and the gradient of k1 is 0 in
+    expectation.
     """
     d = logp - logp_ref
     if kind == "k1":
@@ -125,7 +127,7 @@ def gae(values, rewards, lengths, gamma, lam):
     rewards (R,): the reward of each response, given at its last token. lengths (R,): the number of
     tokens of each response.
     A_t = delta_t + gamma lam A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the
-    end. At gamma = lam = 1 this is A_t = r - V_t. Padding gets 0.
+    end. At gamma = lam = 1 this is A_t = r - V_t. In the padding, A is 0.
     Example: values [0.5, 0.2], reward 1 and gamma = lam = 0.5 give
     delta = [0.5 * 0.2 - 0.5, 1 - 0.2] = [-0.4, 0.8] and A = [-0.2, 0.8].
     """
@@ -137,7 +139,7 @@ def gae(values, rewards, lengths, gamma, lam):
     next_values = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
     delta = (rewards[:, None] * last + gamma * next_values - values) * inside
     A, next_A = torch.zeros_like(values), torch.zeros_like(rewards)
-    for t in reversed(range(T)):  # delta is 0 in the padding, so next_A is 0 at the last token
+    for t in reversed(range(T)):  # delta is 0 in the padding, so A is 0 after the last token
         A[:, t] = next_A = delta[:, t] + gamma * lam * next_A
     return A
 
@@ -157,11 +159,11 @@ def value_loss(value, value_old, target, clip):
 
 
 def batch_indices(step, B_p, D, seed):
-    """Return which of D problems are in the batch of `step` (1, 2, ...): B_p indices.
+    """Return the indices (0 to D - 1) of the B_p problems in the batch of `step` (1, 2, ...).
 
     Each epoch has its own seeded order. The result depends on the arguments only, so a checkpoint
-    needs no cursor. If D=3 and B_p=2, steps 1 and 2 use the three problems of one epoch and the
-    first problem of the next epoch.
+    need not store the position in the epoch. If D = 3 and B_p = 2, steps 1 and 2 use the three
+    problems of one epoch and the first problem of the next epoch.
     """
     visits = range((step - 1) * B_p, step * B_p)
     order = {}
@@ -174,18 +176,20 @@ def batch_indices(step, B_p, D, seed):
 # Forward passes over prompts and responses
 
 
-# So many tokens of padding cost as much as another pass. Below them the time of a pass is that of
-# starting its kernels: 0.28 s for 30 layers on an H100 (results/gpu.md)
+# How many tokens of padding take as long as one more pass, for each device. The number is large on
+# a GPU, because it takes 0.28 s to start the kernels of a pass (30 layers on an H100,
+# results/gpu.md)
 PASS_TOKENS = dict(cpu=128, cuda=4096)
 
 
 def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cpu"]):
     """Cut rows into micro-batches; return each micro-batch as a list of row indices.
 
-    A micro-batch has one row, or several with rows x longest row <= micro_tokens. The longest rows
-    come first. group[i] is the number of the problem of row i: the rows of a problem share a
-    micro-batch if they fit. A new micro-batch also begins if padding would otherwise reach
-    `pass_tokens` and 10% of the micro-batch. Less padding costs less than another pass.
+    Rows are padded to the longest row of their micro-batch. Each micro-batch has at most
+    `micro_tokens` tokens, padding included, or a single row. The longest rows come first. group[i]
+    is the number of row i's problem; the rows of a problem share a micro-batch if they fit. A new
+    micro-batch also begins if the padding would otherwise reach both `pass_tokens` tokens and 10%
+    of the micro-batch. Less padding than that costs less than one more pass.
     """
     # a piece is a list of rows of the same problem that stay in the same micro-batch
     group, pieces, newest = group or range(len(lengths)), [], {}
@@ -196,7 +200,7 @@ def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cp
             pieces.append(piece)
         piece.append(i)
     batches, padding = [], 0
-    for piece in pieces:  # in order of their longest row
+    for piece in pieces:  # the longest rows first
         widest = lengths[batches[-1][0]] if batches else 0
         size = (len(batches[-1]) + len(piece)) * widest if batches else 0
         padding += len(piece) * (widest - lengths[piece[0]])
@@ -211,16 +215,18 @@ def deal_rows(lengths, ranks):
     """Deal rows to ranks by length; return a list of row indices for each rank, longest first.
 
     All ranks process their micro-batches in lockstep, so the rows that are processed at one time
-    should have similar lengths. The ranks' numbers of tokens differ by at most the longest row.
+    should have similar lengths. The numbers of tokens of two ranks differ by at most the length of
+    the longest row.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     return [order[rank::ranks] for rank in range(ranks)]
 
 
 def token_positions(start, length):
-    """Return (row, position), both (N,), of length[i] consecutive positions from start[i] in row i.
+    """Return (row, position), both (N,), of N tokens: length[i] tokens of each row i.
 
-    start [2, 1], length [1, 2] -> row [0, 1, 1], position [2, 1, 2].
+    The tokens of row i are at consecutive positions that begin at start[i]. For example,
+    start [2, 1] and length [1, 2] give row [0, 1, 1] and position [2, 1, 2].
     """
     import torch
     row = torch.repeat_interleave(torch.arange(len(length), device=length.device), length)
@@ -229,17 +235,17 @@ def token_positions(start, length):
 
 
 def response_states(model, ids, prompt_length, length, group=None):
-    """Return the last hidden states that predict the response tokens, (N, d), and the tokens, (N,).
+    """Return (states, tokens): the N response tokens (N,) and the states (N, d) that predict them.
 
-    ids (R, L): prompt then response, padded at the end. No mask is needed, because a causal model
-    does not look at later positions. The state that predicts a token is at the position before the
-    token: for prompt [5, 6] and response [7, 8] these are positions 1 and 2. group (R,), if given,
-    is the number of each row's prompt in the batch. Each prompt is then computed once. The rows of
-    a prompt must be consecutive.
+    A state is the output of the last layer at the position before the token. For prompt [5, 6] and
+    response [7, 8], the states are from positions 1 and 2. ids (R, L): each row is a prompt and its
+    response, padded at the end. No mask is needed, because a causal model does not look at later
+    positions. group (R,): the number of each row's prompt. If `group` is given, each prompt is
+    computed only once, and the rows of a prompt must be consecutive.
     """
     row, position = token_positions(prompt_length, length)
     if group is None:
-        # drop the last token of a row: it predicts nothing
+        # drop the last column, because no token comes after it
         hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
         state = position - 1
     else:
@@ -250,17 +256,18 @@ def response_states(model, ids, prompt_length, length, group=None):
 
 
 def shared_prompt_states(model, ids, prompt_length, T, group):
-    """Return hidden states (R, T, d) that predict the first T response tokens; run prompts once.
+    """Return the hidden states (R, T, d) that predict the first T tokens of each response.
 
-    The keys and values of a prompt are repeated for the n rows of the prompt, with gradient. This
-    saves n - 1 of n passes over the prompt, forward and backward. Arguments as in
-    `response_states`.
+    Each prompt is computed only once. Its keys and values are repeated for the n rows of the
+    prompt, with gradient. This saves n - 1 of n passes over the prompt, forward and backward. The
+    arguments are as in `response_states`.
     """
     import torch
     from transformers import DynamicCache
     R, device = len(ids), ids.device
-    first = torch.searchsorted(group, torch.arange(int(group[-1]) + 1, device=device))  # (G,)
-    # pad prompts on the left, (G, P), so that all responses begin in the same column
+    # the first row of each of the G prompts, (G,)
+    first = torch.searchsorted(group, torch.arange(int(group[-1]) + 1, device=device))
+    # pad the prompts on the left, (G, P), so that all responses begin in the same column
     start = prompt_length[first, None]
     column = torch.arange(int(start.max()), device=device) - (start.max() - start)
     mask, position = (column >= 0).long(), column.clamp(min=0)
@@ -273,7 +280,7 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
         return last
     cache.batch_select_indices(group)
     position = prompt_length[:, None] + torch.arange(T - 1, device=device)
-    # after the end of a row the tokens are arbitrary
+    # after the end of a response, any tokens will do, because nothing uses their states
     tokens = ids.gather(1, position.clamp(max=ids.shape[1] - 1))
     mask = torch.cat([mask[group], mask.new_ones(R, T - 1)], 1)
     rest = model.base_model(input_ids=tokens, position_ids=position,
@@ -282,23 +289,26 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
     return torch.cat([last, rest], 1)
 
 
-# Share prompts if a prompt has SHARED_FROM rollouts or more on average, or if sharing leaves at
-# most half of the tokens to compute (SHARED_TOKENS). Otherwise whole rows are faster
+# Compute each prompt once for all its rollouts if a prompt has SHARED_FROM rollouts or more on
+# average, or if at most half of the tokens (SHARED_TOKENS) are then left to compute. In other cases
+# it is faster to compute whole rows
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
 def split_rows(model, flat, cfg):
     """Return the micro-batches of an update: a list of (rows, group) for `response_states`.
 
-    Prompts are shared if that is possible and faster (SHARED_FROM, SHARED_TOKENS).
+    Each prompt is computed once for all its rows if that is possible (`can_share_prompts`) and
+    faster (SHARED_FROM, SHARED_TOKENS). Otherwise `group` is None.
     """
     import torch
     lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
     if can_share_prompts(model, cfg):
         cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
-        rows = [torch.tensor(sorted(part)) for part in cut]  # rows of a prompt are consecutive
+        # sort the rows, so that the rows of a prompt are consecutive
+        rows = [torch.tensor(sorted(part)) for part in cut]
         prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
-        first = torch.searchsorted(problem, torch.cat(prompts))  # of each prompt
+        first = torch.searchsorted(problem, torch.cat(prompts))  # the first row of each prompt
         shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
         if len(lengths) >= SHARED_FROM * len(first) or shared <= SHARED_TOKENS * sum(lengths):
             return list(zip(rows, group))
@@ -310,17 +320,17 @@ def can_share_prompts(model, cfg):
     """Return whether an update may compute each prompt once for all of its rollouts.
 
     The device must be a CPU, because a GPU's flash kernel takes no mask. The model must not be
-    sharded and must keep its activations. It must not have linear attention, because the prompt
-    cache of linear attention has no gradient.
+    sharded and must not use activation checkpointing. It must not have linear attention, because
+    the prompt cache of linear attention has no gradient.
     """
     return (model.device.type == "cpu" and WORLD == 1 and not recomputes(cfg, model.device)
             and not models.has_linear_attention(model))
 
 
 def autocast(device, dtype):
-    """Return the autocast context of --dtype.
+    """Return torch's autocast context for --dtype.
 
-    The cache of autocast is off, because it would hold a copy of all weights.
+    Its cache is off, because the cache would hold a copy of all weights.
     """
     import torch
     return torch.autocast(device.type, torch.bfloat16, enabled=models.is_bf16(dtype, device),
@@ -329,11 +339,11 @@ def autocast(device, dtype):
 
 def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, group=None,
                 dtype="auto"):
-    """Return log-probs and entropies of the response tokens at `temperature`, (N,) each.
+    """Return the log-probs (N,) and entropies (N,) of the response tokens at `temperature`.
 
-    Arguments as in `response_states`. At most `micro_logits` logits (tokens x vocabulary) exist at
-    a time. Larger batches go through head, softmax and entropy in chunks, and the backward pass
-    recomputes the logits of each chunk.
+    ids, prompt_length, length and group are as in `response_states`. At most `micro_logits` logits
+    (tokens x vocabulary) exist at a time. Larger batches go through head, softmax and entropy in
+    chunks, and the backward pass recomputes the logits of each chunk.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -353,7 +363,10 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
 
 
 def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
-    """Return the critic's value before each response token, (N,); see `response_states`."""
+    """Return the critic's value before each response token, (N,).
+
+    ids, prompt_length, length and group are as in `response_states`.
+    """
     with autocast(ids.device, dtype):
         hidden, _ = response_states(critic, ids, prompt_length, length, group)
         return models.value_head(critic)(hidden).float().sum(-1)  # (N, 1) -> (N,)
@@ -362,8 +375,8 @@ def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
 def check_log_probs(model, prompt, cfg):
     """Raise BadInput unless `token_logps` agrees with the logits of the model's own forward pass.
 
-    The check is one pass over one prompt, whose tokens except the first count as the response.
-    Every rank must call this with the same prompt.
+    The check uses the tokens of one prompt: the first token is taken as the prompt, and the next
+    ones (up to 63) as the response. Every rank must call this function with the same prompt.
     """
     import torch
     device = model.device
@@ -386,7 +399,9 @@ def check_log_probs(model, prompt, cfg):
                        f"be trained here ({type(e).__name__}: {reason})") from None
     finally:
         if WORLD > 1:
-            model.reshard()  # a forward pass without a backward pass keeps the embedding gathered
+            # FSDP keeps the embedding gathered until a backward pass. This check has no backward
+            # pass, so free the embedding here
+            model.reshard()
     if not gap < (0.1 if models.is_bf16(cfg["dtype"], device) else 1e-3):
         raise BadInput(f"--model={cfg['model']}: log-probs of the trainer differ from the model's "
                        f"own logits by {gap:.2g} on average, so models of kind "
@@ -400,9 +415,9 @@ def check_log_probs(model, prompt, cfg):
 def gather_batch(part):
     """Return the whole batch on every rank, with problems ordered by their numbers.
 
-    part: this rank's part of the batch, a dict of `numbers`, `prompts`, `rewards` (P, n), `length`
-    (P n,), and `tokens` (N,) and `logps` (N,) of its response tokens, row by row. The result has
-    the same keys.
+    part: a dict of this rank's part of the batch. It has the `numbers`, `prompts` and `rewards`
+    (P, n) of P problems, and the `length` (P n,) of each response. It also has `tokens` (N,) and
+    `logps` (N,), which list all response tokens row by row. The result has the same keys.
     """
     import torch
     if WORLD == 1:
@@ -423,17 +438,19 @@ def gather_batch(part):
 def loss_rows(batch, cfg):
     """Choose the rows of the whole batch that the loss uses; return (rows, in_policy, in_reg, N).
 
-    in_policy, in_reg: (P n,) bool masks of the rows that the policy term uses, and of the rows that
-    the KL and entropy terms use. zero_var_filter removes groups with equal rewards from them.
+    in_policy and in_reg are (P n,) bool masks. in_policy marks the rows that the policy term uses,
+    and in_reg marks the rows that the KL and entropy terms use. zero_var_filter can remove groups
+    of equal rewards from either mask.
     N: [tokens of the policy term, tokens of the KL and entropy terms, tokens of `rows`].
-    Without a KL term, entropy term and critic, rows whose advantage is 0 have no gradient, so
-    `rows` leaves them out. The first two numbers of tokens still count them.
+    If there is no KL term, entropy term or critic, rows whose advantage is 0 have no gradient, so
+    `rows` leaves them out. Their tokens still count in N[0] and N[1].
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
     n = rewards.shape[1]
     rows, n_train = torch.arange(len(rewards) * n), cfg["n_train"] or n
-    if n_train < n:  # decoupled baseline: mean and std from all n, a random n_train in the loss
+    # decoupled baseline: all n rollouts give the mean and std; a random n_train are in the loss
+    if n_train < n:
         rows = []
         for g, j in enumerate(batch["numbers"]):
             rng = random.Random(f"n_train {cfg['seed']} {batch['step']} {j}")
@@ -449,15 +466,16 @@ def loss_rows(batch, cfg):
 
 
 def pack_batch(batch, cfg, device):
-    """Pack the rollouts whose loss this rank computes: (R, ...) per rollout, (N,) per token.
+    """Return (tensors, N, has_rows) for the R rollouts whose loss this rank computes.
 
-    batch: dict of `prompts` (lists of ids), `rollouts` (from engine.generate), `rewards` (P, n) and
-    `step`. If there are several ranks, it also has `numbers`, the positions of the P problems in
-    the whole batch. A rank generates and grades all rollouts of its problems. For the loss, the
-    whole batch is dealt to the ranks again, by length (`deal_rows`).
-    Returns (tensors, N, has_rows). The tensors are on `device`, except `ids`, which is moved there
-    one micro-batch at a time. N: see `loss_rows`. If this rank has no row, has_rows is False and
-    the tensors hold one row as a dummy, because FSDP needs a pass from every rank.
+    batch: a dict of this rank's `prompts` (lists of ids), `rollouts` (from engine.generate),
+    `rewards` (P, n) and the `step`. If there are several ranks, `numbers` are the positions of the
+    P problems in the whole batch. A rank generates and grades all rollouts of its problems.
+    For the loss, the whole batch is dealt to the ranks again, by length (`deal_rows`).
+    tensors: a dict of tensors, (R, ...) per rollout or (N,) per token. All are on `device`, except
+    `ids`, which is moved there one micro-batch at a time. N: see `loss_rows`. If no rollout is left
+    for this rank, has_rows is False and the tensors hold one dummy row, because FSDP needs a pass
+    from every rank.
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
@@ -473,12 +491,13 @@ def pack_batch(batch, cfg, device):
     if not has_rows:
         rows = torch.zeros(1, dtype=torch.long)
 
-    length, problem = lengths[rows], rows // n  # (R,)
-    # (N,): indices of the rows' tokens among the tokens of the whole batch
+    length, problem = lengths[rows], rows // n
+    # (N,): where the tokens of this rank's rows are in the token list of the whole batch
     _, token = token_positions((lengths.cumsum(0) - lengths)[rows], length)
     prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[problem]
-    row, t = token_positions(torch.zeros_like(length), length)  # (N,): rollout, token in rollout
-    # prompt then response in one tensor, padded at the end
+    # (N,): each token's row, and the token's index in its response
+    row, t = token_positions(torch.zeros_like(length), length)
+    # `ids` holds each row's prompt and response, padded at the end
     ids = torch.zeros(len(rows), int((prompt_length + length).max()), dtype=torch.long)
     prompts = torch.nn.utils.rnn.pad_sequence([torch.tensor(p) for p in batch["prompts"]],
                                               batch_first=True)
@@ -495,15 +514,19 @@ def pack_batch(batch, cfg, device):
 
 @dataclasses.dataclass
 class Learner:
-    """The models that an update trains or reads, with their optimizers."""
+    """The models that an update trains or reads, with their optimizers.
+
+    `model` is the policy, and `opt` is its AdamW, whose lr is set before each update. `ref` is the
+    reference model of the KL term. `critic` and `critic_opt` are PPO's critic and its AdamW.
+    """
     model: object
-    opt: object               # AdamW of the policy; its lr is set before each update
-    ref: object = None        # the reference of the KL
-    critic: object = None     # PPO's critic
+    opt: object
+    ref: object = None
+    critic: object = None
     critic_opt: object = None
 
     def trained(self):
-        """Return [(prefix in a checkpoint, model, optimizer), ...]."""
+        """Return [(prefix of names in a checkpoint, model, optimizer), ...] of trained models."""
         policy = [("", self.model, self.opt)]
         return policy + [("critic.", self.critic, self.critic_opt)] * bool(self.critic)
 
@@ -531,10 +554,11 @@ def optimizer_step(trained, grad_clip):
 def update_parts(model, flat, cfg, has_rows):
     """Return the micro-batches of an update, a list of namespaces.
 
-    rows: a dict of the arguments of `response_states`, with `ids` not yet on the model's device.
-    reward (R,); logp_engine, advantage, in_policy and in_reg (N,): as in `pack_batch`. dummy: True
-    if the micro-batch must not count. All ranks must call FSDP equally often, so a rank with fewer
-    micro-batches than another rank repeats its last micro-batch as a dummy.
+    The field `rows` of a namespace is a dict of arguments for `response_states`; its `ids` are not
+    yet on the model's device. The fields reward (R,), logp_engine, advantage, in_policy and in_reg
+    (N,) are as in `pack_batch`. The field `dummy` is True if the micro-batch must not count. All
+    ranks must call FSDP equally often, so a rank with fewer micro-batches than another rank repeats
+    its last micro-batch as a dummy.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
@@ -552,15 +576,15 @@ def update_parts(model, flat, cfg, has_rows):
 
 
 def run_part(function, model, part, **settings):
-    """Return function(model, ...) for a micro-batch; function: token_logps or token_values."""
+    """Call `function`, token_logps or token_values, on a micro-batch, and return its result."""
     rows = dict(part.rows, ids=part.rows["ids"].to(model.device))
     return call_sharded(function, model)(**rows, **settings)
 
 
 def set_critic_targets(critic, parts, N, cfg):
-    """Set PPO's `advantage`, `value_old` and `target` of every micro-batch, (N,) each.
+    """Set `advantage`, `value_old` and `target` of every micro-batch for PPO, one value per token.
 
-    N: the number of tokens on all ranks. The advantages are whitened over these N tokens.
+    N: the number of tokens on all ranks. The advantages are whitened over all N tokens.
     """
     import torch
     for part in parts:
@@ -583,30 +607,30 @@ def set_critic_targets(critic, parts, N, cfg):
 
 
 def update(learner, batch, cfg):
-    """Make `updates` steps of AdamW on the gradient of the whole batch; return fields for the log.
+    """Make cfg["updates"] steps of AdamW, each on the whole batch. Return a dict for the log.
 
-    batch: as in `pack_batch`. The denominators count the whole batch, before it is dealt to ranks
-    and cut into micro-batches, so neither the ranks nor micro_tokens change the result. A field
-    that is a mean over the N tokens of the loss is None if N = 0. N is 0 if each group has equal
-    rewards and the loss has neither a KL term nor an entropy term nor a critic. grad_norm is nan if
-    a step was skipped.
+    batch: as in `pack_batch`. Each loss term is divided by its number of tokens in the whole batch,
+    before the batch is dealt to ranks and cut into micro-batches. So neither the number of ranks
+    nor micro_tokens changes the result. A field that is a mean over the N tokens of the loss is
+    None if N = 0. N is 0 if each group has equal rewards and the loss has neither a KL term nor an
+    entropy term nor a critic. grad_norm is nan if a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
     flat, (N_policy, N_reg, N), has_rows = pack_batch(batch, cfg, model.device)
-    N_policy, N_reg = max(1, N_policy), max(1, N_reg)  # a term without tokens is 0
+    N_policy, N_reg = max(1, N_policy), max(1, N_reg)  # a term without tokens is 0, not 0 / 0
     parts = update_parts(model, flat, cfg, has_rows)
     if critic:
         set_critic_targets(critic, parts, N, cfg)
     settings = dict(temperature=cfg["temperature"], micro_logits=cfg["micro_logits"],
                     dtype=cfg["dtype"])
-    sums, norms = collections.Counter(), []  # over this rank's tokens and all steps
+    sums, norms = collections.Counter(), []  # sums are over this rank's tokens and all steps
     for step in range(cfg["updates"]):
         for part in parts:
-            # x WORLD, because the loss is a sum over ranks and FSDP averages their gradients
+            # multiply by WORLD, because the loss is a sum over ranks, but FSDP averages gradients
             scale = 0 if part.dummy else WORLD
             logp, entropy = run_part(token_logps, model, part, **settings)
-            if step == 0:  # this is the policy that made the rollouts, so the ratio is 1
+            if step == 0:  # before the first step, the policy is the one that made the rollouts
                 part.logp_old = logp.detach()
                 part.weight = importance_weights(logp, part.logp_engine, cfg["tis_cap"])
                 if ref:
@@ -663,16 +687,17 @@ def update(learner, batch, cfg):
 
 
 def check_config(cfg):
-    """Raise BadInput if the config is invalid or the processes of torchrun cannot share the run."""
+    """Raise BadInput if the config is invalid or does not suit the number of torchrun processes."""
     config.check_run(cfg)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
     config.check_processes(cfg, WORLD)
 
 
 def engine_memory_share(model, cfg, device, engine_name):
-    """Return the share of each GPU that vLLM may use; warn if the run may not fit.
+    """Return the share of each GPU's memory that vLLM may use; warn if the run may not fit.
 
-    The estimate is `cost.state_bytes` for this model's parameters. It leaves out activations.
+    The run's memory is estimated by `cost.state_bytes` from this model's parameters. The estimate
+    leaves out activations.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
@@ -692,29 +717,32 @@ def engine_memory_share(model, cfg, device, engine_name):
 
 
 def file_size(file):
-    """Return the bytes of an open file."""
+    """Return the size of an open file in bytes."""
     return os.fstat(file.fileno()).st_size
 
 
 class Run:
     """A run's problems, its folder with log, samples and checkpoints, and its progress.
 
-    A checkpoint holds `state` next to weights and moments: step (updates made), tokens, skipped,
-    bad_in_a_row, wall_s, the bytes of log and samples after the record of `step`, and which
-    checkpoints to keep. `state` also has `seen`, {id: [rollouts, solved rollouts]} of the training
-    rollouts since the last evaluation, and `seen_reward`, the sum of their rewards. If a checkpoint
-    and an evaluation are due after the same update, the checkpoint comes first, so a run that
-    resumes from it evaluates first. `stop` holds the signals that asked the run to stop.
+    A checkpoint holds weights, moments and the dict `state`. `state` has step (the number of
+    updates made), tokens, skipped, bad_in_a_row and wall_s. It has the sizes in bytes of log and
+    samples after the record of `step`, and the updates whose checkpoints to keep. It also has
+    `seen`, {id: [rollouts, solved rollouts]} of the training rollouts since the last evaluation,
+    and `seen_reward`, the sum of the rewards of these rollouts. If a checkpoint and an evaluation
+    are due after the same update, the checkpoint is saved first. A run that resumes from that
+    checkpoint therefore starts with the evaluation. `stop` holds the signals that asked the run to
+    stop.
     """
 
     def __init__(self, cfg):
-        """Read the problems. Raise BadInput if there are too few."""
+        """Read the problem sets. Raise BadInput if a set has too few problems for the config."""
         self.cfg, d = cfg, derive(cfg)
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluation.read_sets(cfg["val_set"], first="val")
-        if cfg["B_p"] > len(self.problems) and RANK == 0:  # a batch then spans several epochs
+        # a batch that is larger than the training set spans several epochs
+        if cfg["B_p"] > len(self.problems) and RANK == 0:
             print(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so a "
                   "batch has some of them several times", file=sys.stderr)
         for name, val in self.vals.items():
@@ -726,13 +754,14 @@ class Run:
         self.last_eval, self.stop, self.log, self.header = "", [], None, None
 
     def due(self, m, every):
-        """Return whether update m is 0 or reaches the next multiple of `every` rollouts."""
+        """Return whether m is 0, or update m reaches another multiple of `every` rollouts."""
         return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
 
     def open_log(self):
         """Open the log, lock it against a second process and read its header; rank 0 only.
 
-        Raises BadInput, naming the keys, if the log belongs to another experiment.
+        Raises BadInput if the log belongs to another experiment; the message names the keys that
+        differ.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "log.jsonl"
@@ -761,7 +790,7 @@ class Run:
     def write(self, record):
         """Append a record to the log; rank 0 only.
 
-        After a header or an update, put the sizes of log and samples into `state`.
+        After the record of a header or an update, store the sizes of log and samples in `state`.
         """
         if RANK > 0:
             return
@@ -770,7 +799,7 @@ class Run:
             self.state.update(log_bytes=file_size(self.log), samples_bytes=file_size(self.samples))
 
     def load_models(self):
-        """Load the learner's models and open the generator, which makes the rollouts.
+        """Load the learner's models and open the generator, the engine that makes the rollouts.
 
         Raises BadInput if the log names another engine, if a prompt may be too long, or if this
         kind of model cannot be trained.
@@ -794,13 +823,15 @@ class Run:
         self.prompts = encode(self.problems, self.tokenizer, limit)
         self.val_prompts = {part: encode(val, self.tokenizer, limit)
                             for part, val in self.vals.items()}
-        if rank:  # before the engine opens, because bf16 weights leave it more memory
+        # freeze before the engine opens, because bf16 weights leave the engine more memory
+        if rank:
             model = lora.freeze(model, bf16).to(device)
         self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer)
         if rank:
             lora.add_adapters(model, rank, cfg["seed"])
         ref = None
-        if cfg["kl_coef"]:  # a frozen copy; with adapters, the model itself with its adapters off
+        # the reference is a frozen copy or, with adapters, the model itself with its adapters off
+        if cfg["kl_coef"]:
             ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
         critic = models.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
         self.learner = build_learner(model, ref, critic, cfg, device, base)
@@ -809,8 +840,8 @@ class Run:
     def restore_checkpoint(self):
         """Load the newest checkpoint, if the run has one, into learner and `state`.
 
-        Returns whether the run starts from the beginning. Raises BadInput if the checkpoint is
-        beyond the budget.
+        Returns True if there is no checkpoint, so that the run starts from the beginning. Raises
+        BadInput if the checkpoint is beyond the budget, or if a finished run kept no checkpoint.
         """
         cfg, folder = self.cfg, self.folder
         has_header, = all_reduce([self.header is not None])  # only rank 0 has read the log
@@ -834,16 +865,18 @@ class Run:
                       "not evaluated", file=sys.stderr)
         for key, updates in asked.items():
             state[key] = sorted(updates | set(state.get(key, ())))
-        if cfg["lora_rank"]:  # a checkpoint holds only the adapters, so it must name their model
+        # with adapters, a checkpoint holds no other weights, so `state` must name the base model
+        if cfg["lora_rank"]:
             base = Path(cfg["model"])
             state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
                                  rank=cfg["lora_rank"])
-        if saved or WORLD > 1:  # otherwise the generator already has these weights
+        # one rank without a checkpoint can skip this: its generator already has the base weights
+        if saved or WORLD > 1:
             self.generator.load(full_weights(self.learner.model))
         return saved is None
 
     def begin_log(self, new):
-        """Cut log and samples back to the checkpoint; give a new log its header. Rank 0 only.
+        """Truncate log and samples to the checkpoint. Write the header of a new log. Rank 0 only.
 
         Raises BadInput if the log is shorter than it was at the checkpoint.
         """
@@ -854,9 +887,9 @@ class Run:
                            f"{state['step']}; bring it back, or remove ckpt/")
         self.log.truncate(state["log_bytes"])
         self.samples.truncate(min(state["samples_bytes"], file_size(self.samples)))
-        # the model of a smaller budget is now older than the checkpoint
+        # remove the model that was exported at a smaller budget, because training now continues
         shutil.rmtree(folder / "model", ignore_errors=True)
-        if new and ckpt.exists():  # all checkpoints are torn, or the log is gone
+        if new and ckpt.exists():  # all checkpoints are incomplete, or the log was deleted
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
         if new:
@@ -874,7 +907,7 @@ class Run:
               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
 
     def on_all_ranks(self, draw):
-        """Return this rank's draw(). If any rank was asked to stop, raise Stopped on all ranks."""
+        """Call draw() and return its result. If any rank must stop, raise Stopped on all ranks."""
         drawn = None
         with contextlib.suppress(engine.Stopped):
             drawn = draw()
@@ -883,7 +916,7 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """Return evaluation.count_solved for `problems`, which are shared among the ranks."""
+        """Divide `problems` among the ranks, and return evaluation.count_solved for all of them."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
@@ -892,7 +925,7 @@ class Run:
         return [int(c) for c in correct], total, faults
 
     def evaluate(self, m):
-        """Log avg@k and the like on every validation set after update m.
+        """Evaluate the policy after update m on every validation set, and log the results.
 
         Also log how many training rollouts were solved since the last evaluation.
         """
@@ -901,12 +934,15 @@ class Run:
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
             record = evaluation.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
-            if name == "val":  # avg@k counts only rewards of 1; `reward` is the mean
+            # the progress bar shows avg@k, which counts only rewards of 1. If some rewards are
+            # fractions, it also shows the mean reward
+            if name == "val":
                 self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in
                                          (f"avg@{cfg['k']}", "reward") if key in record)
             self.write(record)
-        ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]  # in file order
-        if ids:  # none before the first update
+        # `ids` is in file order, and it is empty before the first update
+        ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]
+        if ids:
             drawn, correct = zip(*[state["seen"][i] for i in ids])
             self.write_pass(m, ids, drawn, correct, state["seen_reward"])
 
@@ -918,7 +954,11 @@ class Run:
         self.write_pass(m, ids, [cfg["s"]] * len(ids), correct, total, fresh=True, **faults)
 
     def write_pass(self, m, ids, samples, correct, total, **more):
-        """Log how many rollouts of the problems `ids` were drawn and solved. total: all rewards."""
+        """Log how many rollouts of the problems `ids` were drawn and solved after update m.
+
+        samples and correct: the numbers of rollouts and solved rollouts of each problem. total: the
+        sum of all rewards.
+        """
         self.write(dict(
             type="train_pass", step=m, rollouts=m * self.B, ids=ids, samples=samples,
             correct=correct, **evaluation.mean_reward(total, correct, sum(samples)), **more))
@@ -931,9 +971,9 @@ class Run:
             self.evaluate_training(m)
 
     def count_update(self, m, index, correct, reward, tokens, bad):
-        """Add update m to `state`: solved rollouts per problem, reward, tokens, skipped steps."""
+        """Add update m to the counts in `state`: solved rollouts, reward, tokens, skipped steps."""
         state, n = self.state, self.cfg["n"]
-        # the evaluation after update m - 1 has logged `seen`, so count from 0 again
+        # if there was an evaluation after update m - 1, it logged `seen`, so count from 0 again
         if self.due(m - 1, self.cfg["eval_every"]):
             state.update(seen={}, seen_reward=0)
         for i, c in zip(index, correct):  # a batch that spans two epochs may have a problem twice
@@ -947,7 +987,7 @@ class Run:
         state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
 
     def write_samples(self, m, problem, rollouts, rewards):
-        """Write a few rollouts of the first problem of a batch to samples.jsonl, for people."""
+        """Write a few rollouts of a batch's first problem to samples.jsonl, for people to read."""
         every = self.cfg["sample_every"]
         if RANK > 0 or not every or m % every:
             return
@@ -959,7 +999,7 @@ class Run:
                 length=length, finish="stop" if rollouts["stopped"][i] else "length", text=text))
 
     def checkpoint(self):
-        """Save the run as of update state["step"], unless that checkpoint is already there."""
+        """Save a checkpoint of update state["step"], unless there is one already."""
         if self.saved == self.state["step"]:
             return
         self.saved, self.state["wall_s"] = self.state["step"], time.time() - self.began
@@ -968,7 +1008,7 @@ class Run:
         models.save_checkpoint(self.folder, self.learner.trained(), self.tokenizer, self.state)
 
     def finish(self, status):
-        """Write the last record, and the model if the budget is spent."""
+        """Write the end record, and if the budget is spent, export the model."""
         rollouts, cfg = self.state["step"] * self.B, self.cfg
         if status == "stopped":
             self.checkpoint()
@@ -986,7 +1026,8 @@ class Run:
             ended = "budget used" if status == "budget" else status
             print(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}",
                   file=sys.stderr)
-        if WORLD > 1 and self.engine_name == "hf":  # vLLM closes its group at exit
+        # vLLM destroys the process group itself at exit
+        if WORLD > 1 and self.engine_name == "hf":
             import torch
             torch.distributed.destroy_process_group()
 
@@ -1018,10 +1059,10 @@ def build_learner(model, ref, critic, cfg, device, base):
 
 
 def stop_at_signals(stop):
-    """If SIGTERM or Ctrl-C arrives, append it to `stop`.
+    """Install handlers that append SIGTERM and SIGINT (Ctrl-C) to the list `stop`.
 
-    If the run is generating, it drops the rollouts and stops. If it is in an update, it stops after
-    the update. A second Ctrl-C ends the process at once; the next start resumes from the last
+    If the run is generating, it then drops the rollouts and stops. If it is in an update, it stops
+    after the update. A second Ctrl-C ends the process at once; the next start resumes from the last
     checkpoint.
     """
     def handle(number, _):
@@ -1035,7 +1076,7 @@ def stop_at_signals(stop):
 def open_run(cfg):
     """Return the Run, loaded and ready for its next update, or None if it is finished already."""
     run = Run(cfg)
-    # a run that is refused or skipped should not load its model first
+    # open the log first, so that a run that is refused or already finished loads no model
     if RANK == 0 and (run.folder / "log.jsonl").exists():
         run.open_log()
     if finished(cfg, run.folder):
@@ -1055,7 +1096,7 @@ def open_run(cfg):
 
 
 def progress_bar(run):
-    """Return tqdm's bar over the rollouts of a run; if stderr is a file, it prints plain lines."""
+    """Return a tqdm bar that counts the run's rollouts. If stderr is a file, print plain lines."""
     from tqdm import tqdm
     cfg, plain = run.cfg, "{percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
     return tqdm(total=run.B * run.M, initial=run.B * run.state["step"], unit="roll",
@@ -1073,10 +1114,11 @@ def main(argv):
     learner, generator, state, B, M = run.learner, run.generator, run.state, run.B, run.M
     generator.quit = run.stop
     stop_at_signals(run.stop)
-    mine = range(RANK, cfg["B_p"], WORLD)  # this rank's problems of a batch
+    mine = range(RANK, cfg["B_p"], WORLD)  # which problems of a batch belong to this rank
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        run.evaluate_due(state["step"])  # the base model, or an evaluation that a stop prevented
+        # evaluate the base model, or catch up on an evaluation that was due when the run stopped
+        run.evaluate_due(state["step"])
         for m in range(state["step"] + 1, M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
@@ -1086,13 +1128,13 @@ def main(argv):
             seeds = [engine.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
             rollouts = run.on_all_ranks(lambda: generator.generate(prompts, cfg["n"], seeds))
 
-            # 2. rewards (B_p / ranks, n)
+            # 2. rewards of this rank's rollouts, (B_p / WORLD, n)
             rewards, faults = verifier.grade(problems, rollouts, run.tokenizer, cfg)
             correct = [0] * cfg["B_p"]
             correct[RANK::WORLD] = verifier.solved(rewards).sum(1).tolist()
             generator.sleep()
 
-            # 3. advantages, loss, one step of AdamW
+            # 3. advantages, loss, cfg["updates"] steps of AdamW
             t1 = time.time()
             warmup = min(1.0, m / max(1, cfg["warmup"]))
             lr = derive(cfg)["lr"] * warmup
@@ -1121,7 +1163,9 @@ def main(argv):
                 verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
 
             # 5. checkpoint, evaluation
-            if state["bad_in_a_row"] >= 10:  # the last checkpoint is older than these updates
+            if state["bad_in_a_row"] >= 10:
+                # save no checkpoint. The newest one is from before these updates, unless --keep_at
+                # names one of them
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad
@@ -1131,7 +1175,8 @@ def main(argv):
             bar.update(B)
             bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
-            # after the last checkpoint, because a run to a larger C has no evaluation here
+            # evaluate after the last checkpoint is saved. A run to a larger C resumes from that
+            # checkpoint, so its log does not have this extra evaluation
             if not run.due(M, cfg["eval_every"]):
                 run.evaluate(M)
             status = "budget"

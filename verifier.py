@@ -11,7 +11,7 @@ every script; the name is part of a run's identity.
 - Training uses the rewards unchanged. If a reward is not a number from 0 to 1, the run ends.
 - A rollout counts as solved only if its reward is 1. `correct`, avg@k, best@k, worst@k and pass
   rates count solved rollouts. If some rewards are between 0 and 1, the log also has their mean.
-- If the chat template opens a thinking block, `text` begins with its <think>.
+- If the chat template ends the prompt with an opened <think>, `text` begins with that <think>.
 
     python verifier.py '\frac{1}{2}' 'It is \boxed{0.5}.'    # grade one pair: right
 
@@ -36,13 +36,14 @@ def exact(problem, text, cfg):
 def math_reward(problem, text, cfg):
     r"""Return 1.0 if math-verify finds the last \boxed{} equal to the problem's answer, else 0.0.
 
-    A reward of yours can call this function, which grades one text. `grade` sends whole batches.
+    This function grades one text, so that a reward that you write can call it. `grade` does not
+    use it, because it grades whole batches in parallel.
     """
     return max(0.0, *check("math", [(problem, text)], cfg))
 
 
 def reasoning_gym_reward(problem, text, cfg):
-    """Return the score of the problem's verifier in reasoning-gym, often a fraction."""
+    """Return the score, from 0 to 1, of the reasoning-gym verifier for the problem's task."""
     return max(0.0, *check("reasoning_gym", [(problem, text)], cfg))
 
 
@@ -61,7 +62,7 @@ def grade(problems, rollouts, tokenizer, cfg):
     counts as an error. Raise BadInput if a reward is not a number from 0 to 1.
     """
     import torch
-    # row by row, because the whole padded matrix as a list takes 8 times as much memory
+    # convert row by row, because the whole padded matrix as a list takes 8 times as much memory
     rows = zip(rollouts["tokens"], rollouts["length"].tolist())
     texts = tokenizer.batch_decode([ids[:k].tolist() for ids, k in rows], skip_special_tokens=True)
     if opens_thinking(tokenizer):
@@ -69,7 +70,7 @@ def grade(problems, rollouts, tokenizer, cfg):
     n = len(texts) // len(problems)
     pairs = [(problems[i // n], text) for i, text in enumerate(texts)]  # n per problem
     if cfg["verifier"] in LIBRARIES:
-        verdicts = check(cfg["verifier"], pairs, cfg)  # all at once, over all workers
+        verdicts = check(cfg["verifier"], pairs, cfg)  # the workers grade the batch in parallel
     else:
         reward, verdicts = REWARDS[cfg["verifier"]], []
         for problem, text in pairs:
@@ -89,7 +90,7 @@ def solved(rewards):
 
 
 def opens_thinking(tokenizer):
-    """Return whether the chat template writes the <think> that a response continues."""
+    """Return whether the chat template ends a prompt inside an opened <think> block."""
     if not tokenizer.chat_template or "<think>" not in tokenizer.chat_template:
         return False
     prompt = tokenizer.apply_chat_template([dict(role="user", content="?")], tokenize=False,

@@ -8,9 +8,10 @@
     engine.sleep()                                  # frees GPU memory until the next load
     engine.quit = signals                           # a list; if it is not empty, raise Stopped
 
-HFEngine and VLLMEngine both have these methods. Training uses the token ids of an engine, never
-text that was tokenized again. A rollout depends only on the seed of its prompt and on its index
-among the prompt's rollouts, so neither the batch size nor the other prompts change it.
+HFEngine and VLLMEngine both have the methods generate, stream, load and sleep. Training uses the
+token ids that the engine sampled, never text that was tokenized again. A rollout depends only on
+the seed of its prompt and on its index among the prompt's rollouts, so neither the batch size nor
+the other prompts change it.
 """
 import contextlib
 import copy
@@ -38,12 +39,13 @@ class Stopped(Exception):
 
 
 def set_threads(cfg):
-    """Set the number of threads and how they wait, before the process imports torch.
+    """Set how many threads torch will use, and let idle threads sleep.
 
+    Call this function before torch is imported.
     Without a GPU the default is one thread, because two runs with one thread each are faster than
-    one run with two, and because with two threads the results of two starts of one command differ
-    in the last bits. Waiting threads sleep, because threads that spin make every other process many
-    times slower. OMP_NUM_THREADS, OMP_WAIT_POLICY and --threads override these defaults.
+    one run with two threads. Two threads also make the last bits of the results differ each time
+    that the same command is started. Idle threads sleep, because spinning threads make every other
+    process many times slower. OMP_NUM_THREADS, OMP_WAIT_POLICY and --threads override the defaults.
     """
     if cfg["threads"]:
         os.environ["OMP_NUM_THREADS"] = str(cfg["threads"])
@@ -54,11 +56,13 @@ def set_threads(cfg):
 
 
 def engine_name(cfg):
-    """Return the engine that --engine means, hf or vllm, without importing vLLM.
+    """Return "hf" or "vllm", the engine that --engine selects, without importing vLLM.
 
-    auto is vllm on a GPU and hf on a CPU, and never falls back to the other engine. Call this
-    function before torch is imported, because it sets the threads. Raises BadInput if the engine is
-    not installed, or if torch does not see a GPU of this machine.
+    --engine=auto selects vllm on a GPU and hf on a CPU. There is no fallback from vllm to hf. Call
+    this function before torch is imported, because it sets the number of threads. Raises BadInput
+    if the engine is not installed or does not accept the temperature. With --device=cuda, it also
+    raises BadInput if torch sees no GPU. With --device=auto, it does so only if the machine has a
+    GPU that torch does not see.
     """
     set_threads(cfg)
     import torch
@@ -88,7 +92,7 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
 
     model: the trained model, which was loaded from `path`, or None if nothing is trained in this
     process; vLLM then gets the whole GPU. If `model` is on the meta device, the engine has no
-    useful weights before its first `load`. Raises BadInput.
+    useful weights before its first `load`. Raises BadInput if the model cannot be loaded.
     """
     alone = model is None
     if alone:
@@ -101,7 +105,7 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
     if alone:
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
         device = model.device
-    if name == "vllm":  # it cannot read our checkpoints, so it gets the weights from memory
+    if name == "vllm":  # vLLM cannot read our checkpoints, so we pass the weights from memory
         engine = VLLMEngine(path, tokenizer, cfg, "dummy", alone)
         if model.device.type != "meta":
             engine.load(full_weights(model))
@@ -112,10 +116,11 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
 class HFEngine:
     """The transformers engine. On one CPU rank in fp32 it decodes with the trained model itself.
 
-    Otherwise it decodes with a copy of the model, which `load` updates. A copy is needed on a GPU
-    and in bf16, because the trained weights are in fp32; on several ranks, because the trained
-    weights are sharded; and with activation checkpointing, because such layers use no cache. If
-    `model` is on the meta device, the copy is on `device` and has no useful weights before `load`.
+    In the other cases it decodes with a copy of the model, which `load` updates. On a GPU and in
+    bf16 it needs a copy because the trained weights are in fp32. If there are several ranks, it
+    needs a copy because the trained weights are sharded. With activation checkpointing it needs a
+    copy because checkpointed layers use no cache. If `model` is on the meta device, the copy is on
+    `device` and has no useful weights before `load`.
     """
 
     def __init__(self, model, tokenizer, cfg, device=None):
@@ -132,7 +137,8 @@ class HFEngine:
             self.model, self.trained = lora.freeze(copy.deepcopy(model), bf16), None
             if model.device.type == "meta":
                 self.model.to_empty(device=device).tie_weights()
-                self.trained = model  # its buffers have values when `load` is called
+                # `load` also copies the trained model's buffers, which are still empty now
+                self.trained = model
             self.model.to(device)
 
     def generate(self, prompts, n, seeds, progress=None):
@@ -140,7 +146,7 @@ class HFEngine:
                         self.quit)
 
     def stream(self, prompts, n, seeds):
-        """Yield (prompt indices, their rollouts); `gen_batch` rollouts are decoded at once."""
+        """Yield (prompt indices, rollouts of these prompts) for `gen_batch` rollouts at a time."""
         per_call = max(1, self.cfg["gen_batch"] // n)
         for first in range(0, len(prompts), per_call):
             js = range(len(prompts))[first:first + per_call]
@@ -155,7 +161,7 @@ class HFEngine:
                 targets[name].copy_(weight)
 
     def sleep(self):
-        """Do nothing: there is no memory to free."""
+        """Do nothing: between calls this engine holds no cache that could be freed."""
 
 
 def free_memory_share():
@@ -172,17 +178,18 @@ def free_memory_share():
 class VLLMEngine:
     """vLLM 0.32 in this process, with the model at `path`.
 
-    load: "auto" reads the weights at `path`; "dummy" waits for the method `load`. alone: True if no
-    trainer shares the GPU, so that the engine never sleeps. Every rank has an engine. But if
-    tensor_parallel > 1, every `tensor_parallel` consecutive ranks share an engine, and each of
-    their GPUs holds a part of every layer. The last bits of log-probs depend on which rollouts are
-    decoded together, so a resumed run differs from an uninterrupted one by rounding.
+    If load is "auto", the engine reads the weights at `path`. If it is "dummy", the engine has no
+    useful weights until its method `load` is called. alone: True if no trainer shares the GPU; the
+    engine then never sleeps. If tensor_parallel = 1, each rank has its own engine. If it is larger,
+    groups of `tensor_parallel` consecutive ranks share an engine, and each GPU of a group holds a
+    part of every layer. The last bits of log-probs depend on which rollouts are decoded together,
+    so a resumed run differs from an uninterrupted one by rounding.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
         self.tokenizer, self.cfg, self.asleep, self.quit = tokenizer, cfg, False, ()
         longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
-        # vLLM reads these variables when it is imported
+        # set vLLM's environment variables now, because vLLM reads them when it is imported
         for key, value in dict(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1",
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
@@ -190,7 +197,8 @@ class VLLMEngine:
         cache = os.path.expanduser("~/.cache/vllm")
         with contextlib.suppress(OSError):
             os.makedirs(cache, exist_ok=True)
-        if not os.access(cache, os.W_OK):  # vLLM would print a traceback for each cached file
+        # if vLLM cannot write to its cache folder, it prints a traceback for each file
+        if not os.access(cache, os.W_OK):
             os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
         with load_errors(path, "vLLM"):
             from vllm.platforms import current_platform
@@ -199,12 +207,14 @@ class VLLMEngine:
                 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 
                 # ranks exchange data by gloo, because the shared memory that vLLM would use has the
-                # same name in all runs on a machine
+                # same name in all runs on a machine, so two runs would collide
                 CpuCommunicator._all_group_ranks_share_shm_group_name = lambda _: False
-                # oneDNN keeps packed copies of linear layers, which `load` would not update
+                # no oneDNN, because it keeps packed copies of weights that `load` would not update
                 ops._supports_onednn = False
-                current_platform.simple_compile_backend = "eager"  # the default needs g++
-                # chunked prefill would rewind random generators, which a CPU's do not support
+                # vLLM's default compile backend needs g++, which may be missing
+                current_platform.simple_compile_backend = "eager"
+                # no chunked prefill, because it rewinds random generators, and those of a CPU
+                # cannot be rewound
                 more = dict(enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
@@ -221,17 +231,17 @@ class VLLMEngine:
                 if size > 1:
                     import torch.distributed as dist
                     self.group, _ = dist.new_subgroups(size, backend="gloo")
-            # gen_batch is at most 512 by default, because vLLM decodes up to 512 rollouts as a CUDA
-            # graph, and more kernel by kernel (except on Blackwell). On an H100 with a 0.5B model,
-            # 1,024 rollouts at once made 20,000 tokens/s, and 256 made 28,000
+            # the default gen_batch is at most 512, because vLLM uses CUDA graphs only for up to 512
+            # rollouts at once (more on Blackwell) and is slower without them. On an H100 with a
+            # 0.5B model it made 28,000 tokens/s at 256 rollouts and 20,000 tokens/s at 1,024
             from vllm import LLM
             preload = os.environ.get("LD_PRELOAD", "")
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        # vLLM's CPU build adds its libraries to LD_PRELOAD for worker processes, which are not used
-        # here. The linker splits LD_PRELOAD at spaces, and would warn in every process that starts
-        # later
+        # restore LD_PRELOAD. vLLM's CPU build adds its libraries for worker processes, which we do
+        # not use. If their path has a space, the linker splits the path there and prints a warning
+        # in every process that starts later
         os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
@@ -257,8 +267,9 @@ class VLLMEngine:
     def run_prompts(self, prompts, n, seeds):
         """Yield (j, vLLM's n outputs for prompt j) for the prompts of this rank.
 
-        Ranks that share an engine must make the same requests in the same order. So each of these
-        ranks requests the prompts of all these ranks, and yields the outputs of its own prompts.
+        Ranks that share an engine must make the same requests in the same order. So each rank
+        requests the prompts of all ranks of its group, but yields only the outputs for its own
+        prompts.
         """
         parts = gather_group(self.group, list(zip(prompts, seeds)))
         first = 0 if self.group is None else sum(
@@ -271,9 +282,9 @@ class VLLMEngine:
     def run_requests(self, prompts, seeds, n):
         """Yield (j, vLLM's n outputs for prompt j) in the order in which the prompts finish.
 
-        vLLM has about twice `gen_batch` requests at a time, so that it can begin a rollout when
-        another ends. It does not get all requests at once, because a large problem set needs a
-        million. Raises Stopped.
+        About twice `gen_batch` requests are queued at a time, so that vLLM can begin a rollout when
+        another ends. They are not all queued at once, because a large problem set can need a
+        million requests. Raises Stopped after a stop signal.
         """
         from vllm import SamplingParams
         sampling = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
@@ -285,11 +296,12 @@ class VLLMEngine:
             while todo or running:
                 while todo and core.get_num_unfinished_requests() < 2 * self.cfg["gen_batch"]:
                     j = todo.pop()
-                    # rollout i gets this seed + i, which must have 63 bits at most
+                    # vLLM adds i to the seed of rollout i, and the sum must fit in 63 bits
                     params = SamplingParams(seed=seeds[j] >> 1, **sampling)
                     name, = self.llm.enqueue(dict(prompt_token_ids=prompts[j]), params,
                                              use_tqdm=False)
-                    running[name.partition("-")[0]] = j  # what follows the - is random
+                    # vLLM names a request NUMBER-RANDOM, but its outputs only NUMBER
+                    running[name.partition("-")[0]] = j
                 requests, steps = core.step(), steps + 1
                 # ranks that share an engine must stop together. They exchange `quit` only every 16
                 # steps, because the exchange takes time
@@ -300,7 +312,7 @@ class VLLMEngine:
                     if request.finished:
                         yield running.pop(request.request_id), request.outputs
         finally:
-            core.abort_request(list(running))  # not empty if the caller stops early
+            core.abort_request(list(running))  # some requests still run if the caller stops early
 
     def to_tensors(self, outs):
         """Return vLLM's outputs as a dict of tensors, in the format of the function `generate`."""
@@ -311,7 +323,7 @@ class VLLMEngine:
                     stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
 
     def load(self, weights):
-        """Load (name, tensor) pairs of all parameters; drop the keys and values of the old ones."""
+        """Load (name, tensor) pairs of all parameters, and empty the cache of the old weights."""
         if self.asleep:
             self.llm.wake_up(tags=["weights"])
         missed, = self.llm.apply_model(
@@ -340,7 +352,7 @@ def gather_group(group, value):
 
 
 def padded(rows, value, side="right"):
-    """Return lists of numbers as a tensor (rows, longest list), filled with `value` on one side."""
+    """Stack lists into a tensor (number of lists, longest list), padded with `value` on `side`."""
     import torch
     return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, value, side)
 
@@ -388,8 +400,9 @@ def sample_tokens(logits, u, temperature, top_p):
     """Sample a token per row of logits (R, V) by inverse CDF; return ids (R,) and log-probs (R,).
 
     u (R,): uniforms in (0, 1]. Each row has its own uniform, so a rollout does not depend on the
-    others of its batch. The log-probs are at `temperature`. If top_p < 1, they are renormalised
-    over the nucleus, the smallest set of likeliest tokens with a mass of top_p or more.
+    other rollouts in its batch. The log-probs are at `temperature`. If top_p < 1, the log-probs are
+    renormalised over the nucleus: the smallest set of most likely tokens whose total probability is
+    at least top_p.
     """
     import torch
     logp = torch.log_softmax(logits.float() / temperature, -1)
@@ -405,29 +418,31 @@ def sample_tokens(logits, u, temperature, top_p):
 def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     """Return n rollouts for each prompt, generated by transformers, as a dict of CPU tensors.
 
-    prompts: P lists of token ids. seeds: P ints. Rollout i of prompt j uses row i of the uniforms
-    that seeds[j] gives, so it depends neither on `gen_batch` nor on the other prompts. cfg:
-    temperature, top_p, max_new_tokens, gen_batch. The n rollouts of a prompt are consecutive rows,
-    so a reshape to (P, n) gives the groups. With T tokens in the longest response:
+    prompts: P lists of token ids. seeds: P ints. cfg: a dict with temperature, top_p,
+    max_new_tokens and gen_batch. seeds[j] seeds a table of uniforms for prompt j, and rollout i of
+    the prompt uses row i of the table. So a rollout depends neither on `gen_batch` nor on the other
+    prompts. Raises Stopped once the list `quit` is not empty. The n rollouts of a prompt are
+    consecutive rows of the result, so a reshape to (P, n) gives the groups. T is the number of
+    tokens of the longest response.
         tokens (P n, T) int64: responses with their stop tokens, padded at the end
         logps (P n, T) float32: log-probs of the tokens, 0 in the padding
         length (P n,) int64: tokens of each response
         stopped (P n,) bool: whether a response ended with a stop token, not at max_new_tokens
-    Raises Stopped once the list `quit` is not empty.
     """
     import torch
     T, pad, P = cfg["max_new_tokens"], tokenizer.pad_token_id, len(prompts)
     stop = torch.tensor(stop_ids(model.generation_config.eos_token_id, tokenizer),
                         device=model.device)
-    rows = min(n, cfg["gen_batch"])           # rollouts of one prompt that are decoded together
-    per_call = max(1, cfg["gen_batch"] // n)  # prompts that are decoded together
+    # one call of `decode` generates up to `rows` rollouts for each of `per_call` prompts
+    rows = min(n, cfg["gen_batch"])
+    per_call = max(1, cfg["gen_batch"] // n)
     tokens, logps = torch.full((P, n, T), pad), torch.zeros(P, n, T)
     length = torch.zeros(P, n, dtype=torch.long)
     stopped = torch.zeros(P, n, dtype=torch.bool)
     order = sorted(range(P), key=lambda j: -len(prompts[j]))  # similar lengths: less padding
     for first in range(0, P, per_call):
         js = order[first:first + per_call]
-        # uniforms in (0, 1], (J, n, T)
+        # uniforms in (0, 1] for J prompts, shape (J, n, T)
         u = 1 - torch.stack([torch.rand(n, T, generator=torch.Generator().manual_seed(seeds[j]))
                              for j in js])
         ids = padded([prompts[j] for j in js], pad, "left").to(model.device)
@@ -446,10 +461,11 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
 
 
 def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
-    """Decode R rollouts, R / J of each of J left-padded prompts, after one pass per prompt.
+    """Return R rollouts, R / J for each of J prompts: tokens, log-probs, lengths and stopped.
 
-    ids and mask: (J, L), mask 0 in the padding. u: (R, T) uniforms, one per token. stop: the ids
-    that end a response. Returns tokens (R, T), log-probs (R, T), lengths (R,) and stopped (R,).
+    Tokens and log-probs are (R, T), lengths and stopped are (R,). The model runs over each prompt
+    only once. ids (J, L): the prompts, padded on the left. mask (J, L): 0 in the padding. u (R, T):
+    uniforms, one per token. stop: the ids of the tokens that end a response.
     """
     import torch
     from transformers import DynamicCache
@@ -460,12 +476,13 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     cache = DynamicCache(config=model.config)
     padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
     position = (mask.cumsum(-1) - 1).clamp(min=0)
-    bf16 = model.dtype == torch.bfloat16  # needs autocast, because buffers stay in fp32
-    # inference mode is faster than no_grad. The returned tensors are made before the block, because
-    # the update could not use tensors that are made in inference mode
+    # a bf16 model needs autocast, because its buffers stay in fp32
+    bf16 = model.dtype == torch.bfloat16
+    # inference mode is faster than no_grad. The returned tensors are created before the block,
+    # because the update cannot use tensors that were created in inference mode
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        # the last position is given by its index, because if logits_to_keep is an int,
-        # transformers takes a slice, and torch then copies frozen weights for each prompt
+        # pass logits_to_keep as an index tensor. If it is an int, transformers slices the hidden
+        # states, and torch then copies the frozen output weights for each prompt
         last = torch.tensor([ids.shape[1] - 1], device=ids.device)
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
                        position_ids=position, past_key_values=cache,
@@ -473,7 +490,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
         logits = logits.repeat_interleave(r, 0)  # (R, V)
         cache.reorder_cache(torch.arange(len(ids), device=ids.device).repeat_interleave(r))
         mask, position = mask.repeat_interleave(r, 0), position[:, -1:].repeat_interleave(r, 0)
-        row = torch.arange(R, device=u.device)  # index of the rollout in each row of the cache
+        row = torch.arange(R, device=u.device)  # which rollout each row of the cache belongs to
         for t in range(T):
             if quit:
                 raise Stopped
@@ -486,7 +503,8 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
             left = int(alive.sum())
             if left == 0 or t == T - 1:
                 break
-            if left <= 0.75 * len(row):  # dropping ended rows copies the cache, so drop many
+            # drop ended rows only when a quarter has ended, because each drop copies the cache
+            if left <= 0.75 * len(row):
                 keep = alive.nonzero()[:, 0]
                 cache.reorder_cache(keep)  # batch_select_indices skips linear attention
                 row, token, mask, position = row[keep], token[keep], mask[keep], position[keep]

@@ -1,6 +1,7 @@
-"""core/evaluation.py: read problem sets, count solved rollouts, make the record of an evaluation.
+"""core/evaluation.py: read problem sets, count solved rollouts and build the log's eval records.
 
-evaluate.py and the trainer draw `samples` rollouts of each problem, and log how many were solved.
+evaluate.py and train_grpo.py both use this file. Both draw `samples` rollouts for each problem and
+log how many of them were solved.
 """
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from core.runs import over_distinct
 
 
 def read_sets(paths, first=""):
-    """Return {name: problems} of problem files, whose paths are separated by commas.
+    """Return {name: problems} for problem files whose paths are separated by commas.
 
-    The name of a set is the name of its file, or of its folder if the file is a problems.jsonl.
-    first: the name of the first set, if it is not empty. Raises BadInput if two sets have the same
+    A set is named after its file, or after its folder if the file is called problems.jsonl. If
+    `first` is given, it is the name of the first set. Raises BadInput if two sets have the same
     name.
     """
     sets = {}
@@ -36,12 +37,12 @@ def read_sets(paths, first=""):
 
 
 def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=None):
-    """Draw cfg["samples"] rollouts of each problem and grade them: (correct, total, faults).
+    """Draw cfg["samples"] rollouts of each problem, grade them, return (correct, total, faults).
 
-    correct: the number of solved rollouts of each problem, a list. total: the sum of all rewards.
-    faults: the verifier's faults, as in verifier.grade. key: the name of the evaluation, such as
-    (seed, "val", step), which seeds the rollouts. rows: the indices of the problems to use, or None
-    for all; a problem gets the same random numbers with any `rows`.
+    correct: a list with the number of solved rollouts of each problem. total: the sum of all
+    rewards. faults: the dict of verifier failures that verifier.grade returns. rows: the indices of
+    the problems to use; None means all. key: a tuple that seeds this evaluation, such as
+    (seed, "val", step). The rollouts of problem j do not depend on `rows`.
     """
     rows = range(len(problems)) if rows is None else rows
     seeds = [engine.rollout_seed(*key, j) for j in rows]
@@ -52,30 +53,31 @@ def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=Non
 
 
 def mean_reward(total, correct, rollouts):
-    """Return {"reward": mean reward} if a reward is neither 0 nor 1, else {}.
+    """Return {"reward": the mean} if some rewards are between 0 and 1, else {}.
 
-    total, correct: from `count_solved`. If all rewards are 0 or 1, total is the number of solved
+    total: the sum of all rewards. If every reward is 0 or 1, `total` equals the number of solved
     rollouts.
     """
     return {} if total == sum(correct) else dict(reward=total / rollouts)
 
 
 def error_of_mean(values, same=None):
-    """Return the standard error of the mean of values (P,) over problems, or NaN for one problem.
+    """Return the standard error of the mean of `values` (P,), which has one value per problem.
 
-    same: from core.problems.copies. Copies of a problem count as one problem.
+    same: the result of core.problems.copies. Copies of a problem count as one problem. If there is
+    only one distinct problem, the result is NaN.
     """
     each = over_distinct(np.asarray(values), same)
     return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
 
 
 def summary(correct, samples, k, same=None):
-    """Return {metric: (mean, standard error)} over problems, for avg@k, best@k and worst@k.
+    """Return {metric: (mean over problems, standard error)} for avg@k, best@k and worst@k.
 
-    correct: how many of `samples` rollouts of each problem were solved. same: from
-    core.problems.copies. best@k and worst@k are unbiased. The error is the standard deviation over
-    distinct problems, divided by the square root of their number. It covers the choice of problems
-    and the noise of the rollouts, but not the seed of training.
+    The estimates of best@k and worst@k are unbiased. correct: the number of solved rollouts of each
+    problem, out of `samples`. same: the result of core.problems.copies. The standard error is the
+    standard deviation over distinct problems, divided by the square root of their number. It covers
+    the choice of problems and the noise of the rollouts, but not the seed of training.
     """
     stats = {}
     for kind in ("avg", "best", "worst"):
@@ -85,7 +87,7 @@ def summary(correct, samples, k, same=None):
 
 
 def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
-    """Return the log's record of an evaluation. correct, total, faults: from `count_solved`."""
+    """Return the log record of an evaluation. correct, total and faults are from `count_solved`."""
     stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
     same = copies(problems)
     repeated = dict(copies=same) if len(set(same)) < len(same) else {}

@@ -1,7 +1,7 @@
-"""core/log.py: a run's log.jsonl, a sweep's plan, and files that are written in one step.
+"""core/log.py: read and write a run's log.jsonl, read a sweep's plan, write files atomically.
 
     append(file, record)        # add one line to an open log
-    read_log(path)              # its records; a torn last line is skipped
+    read_log(path)              # the log's records; an incomplete last line is skipped
     progress(folder)            # how many rollouts a run has made, and how it ended
     finished(cfg, folder)       # whether a run has used its budget or diverged
 """
@@ -24,7 +24,7 @@ def atomic_write(path):
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # keep the suffix, because savefig derives the format from it
+    # the temporary file keeps the suffix, because savefig derives the image format from the suffix
     part = path.with_name(f".{os.getpid()}.part.{path.name}")
     try:
         yield part
@@ -34,7 +34,10 @@ def atomic_write(path):
 
 
 def finite(value):
-    """Return `value` for JSON: nan and inf become None, numpy's types become lists and numbers."""
+    """Return `value` in a form that JSON can store.
+
+    NaN and inf become None. numpy's arrays and scalars become lists and numbers.
+    """
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if hasattr(value, "tolist"):
@@ -45,16 +48,16 @@ def finite(value):
 
 
 def save_json(path, value, indent=1):
-    """Write a JSON file in one step, so that it is never torn."""
+    """Write a JSON file atomically, so that no reader ever sees half of it."""
     with atomic_write(path) as part:
         part.write_text(json.dumps(finite(value), indent=indent) + "\n")
 
 
 def append(file, record):
-    """Append one record, as one line, to an open log (a binary file without buffer).
+    """Append one record as a line of JSON to an open log, an unbuffered binary file.
 
-    If the write fails halfway, as on a full disk, half a line is left. `read_log` skips such a
-    line, and all scripts cut it off before they append again.
+    If the write fails halfway, such as on a full disk, the log ends in half a line. `read_log`
+    skips such a line, and all scripts cut it off before they append again.
     """
     line = json.dumps(finite(record)).encode() + b"\n"
     file.seek(0, os.SEEK_END)
@@ -65,8 +68,8 @@ def append(file, record):
 def read_log(path):
     """Return the records of a log.jsonl or .jsonl.gz as a list of dicts.
 
-    A torn last line (a killed run) is skipped. Any other broken line raises BadInput with file and
-    line number.
+    The last line may be incomplete if the run was killed; it is then skipped. If any other line is
+    broken, BadInput is raised with the file and the line number.
     """
     raw = Path(path).read_bytes()
     try:
@@ -85,7 +88,7 @@ def read_log(path):
 
 
 def read_plan(folder):
-    """Return a sweep's sweep.json, the plan that was started last, or {} if the file is missing."""
+    """Return a sweep's latest plan, the content of sweep.json, or {} if the file is missing."""
     path = Path(folder) / "sweep.json"
     plan = read_json(path) if path.exists() else {}
     if plan and not isinstance(plan.get("config"), dict):
@@ -98,7 +101,7 @@ def progress(folder):
     path = Path(folder) / "log.jsonl"
     try:
         records = read_log(path) if path.exists() else []
-    except BadInput:  # train_grpo.py will report this log, and the sweep's other runs continue
+    except BadInput:  # count a broken log as empty; train_grpo.py reports it when the run starts
         records = []
     rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
     return max(rollouts, default=0), records[-1].get("status", "") if records else ""

@@ -1,25 +1,25 @@
-"""core/lora.py: low-rank adapters by peft, if the optimizer state does not fit (`lora_rank`).
+"""core/lora.py: low-rank adapters (--lora_rank), if AdamW's state does not fit in GPU memory.
 
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --lora_rank=32 --lr_base=1e-5 ...
 
-Every linear layer of the body uses W + (32 / rank) B A in place of W (Hu et al. 2021). A and B are
-trained in fp32. W is frozen, in bf16 if a GPU computes in bf16. The engine and the final model get
-the sum. The reference of the KL is the model with its adapters off, so the reference takes no
-memory. The paper does not use adapters. Adapters need an lr about ten times larger, and they train
-on one GPU only. Needs peft (requirements-lora.txt).
+In every linear layer of the body, W + (32 / rank) B A replaces the weight W (Hu et al. 2021). A and
+B are trained in fp32. W is frozen, and it is in bf16 if a GPU computes in bf16. The engine and the
+final model use the merged weights. The reference of the KL is the same model with its adapters
+off, so the reference takes no memory. The paper does not use adapters. Adapters need an lr about
+ten times larger, and they train on one GPU only. Needs peft (requirements-lora.txt).
 """
 import contextlib
 
 from config import BadInput
 
-ALPHA = 32  # peft scales by ALPHA / rank, so that one lr fits all ranks
+ALPHA = 32  # peft scales B A by ALPHA / lora_rank, so that one lr fits every lora_rank
 
 
 def freeze(model, bf16):
-    """Freeze a model's weights in place, in bf16 if `bf16`."""
+    """Freeze a model's weights in place. If `bf16` is true, also convert them to bf16."""
     model.requires_grad_(False)
     if bf16:
-        for p in model.parameters():  # not the buffers, because rotary frequencies need fp32
+        for p in model.parameters():  # buffers stay in fp32, which rotary frequencies need
             p.data = p.data.bfloat16()
     return model
 
@@ -67,7 +67,7 @@ def adapters_off(model):
 
 
 def merged_weights(model):
-    """Yield (name, tensor) of each parameter without adapters; W is W + (32 / rank) B A in fp32."""
+    """Yield (name, tensor) of each base parameter, with the adapters merged into it in fp32."""
     layers = adapter_layers(model)
     for name, p in model.named_parameters():
         layer, _, last = name.rpartition(".base_layer.")

@@ -23,7 +23,7 @@ from config import BadInput
 from core import lora
 from core.log import save_json
 
-# set by torchrun; a plain run is rank 0 of 1
+# torchrun sets RANK and WORLD_SIZE; without torchrun, a run is rank 0 of 1
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -43,17 +43,18 @@ def check_model_path(path):
 
 @contextlib.contextmanager
 def load_errors(path, by="transformers"):
-    """Raise BadInput, with one line, if the `with` block fails to load the model at `path`.
+    """Turn any error of the `with` block into a one-line BadInput: the model cannot be loaded.
 
-    Yields the module transformers, with warnings and progress bars off. by: the library that loads.
-    If vLLM fails and stderr is a file, such as a run's out.txt, its traceback is printed there too.
+    Yields the module transformers, with warnings and progress bars off. path: the model's path. by:
+    the name of the library that loads it, for the message. If vLLM fails and stderr is a file, such
+    as a run's out.txt, vLLM's traceback is also printed to that file.
     """
     import huggingface_hub
     import transformers
     huggingface_hub.utils.logging.set_verbosity_error()  # it would print every retry
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    # torch.distributed.checkpoint warns of this if there is only one process
+    # torch.distributed.checkpoint gives this warning in every run with only one process
     warnings.filterwarnings("ignore", "torch.distributed is disabled")
     try:
         yield transformers
@@ -67,7 +68,10 @@ def load_errors(path, by="transformers"):
 
 
 def load_tokenizer(path):
-    """Return the tokenizer of a folder or hub name, with a pad token. Raises BadInput."""
+    """Return the tokenizer of a folder or hub name, with a pad token.
+
+    Raises BadInput if the tokenizer cannot be loaded.
+    """
     with load_errors(check_model_path(path)) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
     if tokenizer.pad_token_id is None:
@@ -92,9 +96,10 @@ def is_checkpoint(path):
 
 
 def checkpoint_state(path):
-    """Return state.json of a complete checkpoint: all its files are there, with their full sizes.
+    """Return the content of a checkpoint's state.json.
 
-    Raises OSError or ValueError if the checkpoint is incomplete.
+    Raises OSError or ValueError if the checkpoint is incomplete: if a file is missing or does not
+    have the size that state.json names.
     """
     state = json.loads((Path(path) / "state.json").read_text())
     for name, size in state["files"].items():
@@ -104,7 +109,7 @@ def checkpoint_state(path):
 
 
 def newest_checkpoint(run):
-    """Return the path of a run's newest complete checkpoint, or None; print the incomplete ones."""
+    """Return the path of a run's newest complete checkpoint, or None. Report incomplete ones."""
     for path in sorted((run / "ckpt").glob("step_*"), reverse=True):
         try:
             checkpoint_state(path)
@@ -116,12 +121,12 @@ def newest_checkpoint(run):
 def model_folder(path):
     """Return the folder of a run's exported model or, if it has none, of its newest checkpoint.
 
-    Incomplete checkpoints are skipped. A path that is not a run, or a hub name, is returned
-    unchanged. Raises BadInput if a run has neither a model nor a complete checkpoint.
+    Incomplete checkpoints are skipped. A hub name, or the path of a folder that is not a run, is
+    returned unchanged. Raises BadInput if a run has neither a model nor a complete checkpoint.
     """
     run = Path(path)
     if (run / "config.json").exists() or not (run / "log.jsonl").exists():
-        return path  # not str(run), which drops a leading ./ and could be mistaken for a hub name
+        return path  # Path drops a leading ./, and str(run) could then look like a hub name
     if (run / "model" / "config.json").exists():
         return str(run / "model")
     if checkpoint := newest_checkpoint(run):
@@ -133,9 +138,9 @@ def load_weights(kind, path, device="cpu", **settings):
     """Load the model of a folder, hub name or checkpoint as transformers' class `kind`.
 
     The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes
-    only, and `load_shards` sets its weights and buffers after the model is split over ranks. The
-    head of a critic has no useful values, because no file has them. settings: values that replace
-    those of config.json. Raises BadInput.
+    only, and `load_shards` sets its weights and buffers after the model is sharded over the ranks.
+    The head of a critic has no useful values, because no file contains a head. settings: values
+    that override config.json. Raises BadInput if the model cannot be loaded.
     """
     import torch
     with load_errors(check_model_path(path)) as transformers:
@@ -159,7 +164,7 @@ def load_weights(kind, path, device="cpu", **settings):
 
 
 def model_without_weights(kind, path, device, **settings):
-    """Return the model of a folder in fp32 and eval mode, with undefined weights, on `device`."""
+    """Return the model of a folder in fp32 and eval mode on `device`, with undefined weights."""
     import torch
     import transformers
     from transformers.initialization import no_init_weights
@@ -167,16 +172,17 @@ def model_without_weights(kind, path, device, **settings):
     with torch.device(device), no_init_weights():
         model = getattr(transformers, kind).from_config(model_config, dtype=torch.float32).eval()
     model.tie_weights()
-    if model.can_generate():  # if there is no such file, transformers uses the model's config
+    # if there is no generation_config.json, keep the settings that come from the model's config
+    if model.can_generate():
         with contextlib.suppress(OSError):
             model.generation_config = transformers.GenerationConfig.from_pretrained(path)
     return model
 
 
 def stored_buffers(model):
-    """Return {name: buffer} of buffers that are saved with the weights.
+    """Return {name: buffer} of a model's buffers that are saved with its weights.
 
-    An example is the routing bias of DeepSeek V3. Rotary frequencies are not saved.
+    For example, the routing bias of DeepSeek V3 is saved, and rotary frequencies are not.
     """
     stored = model.state_dict().keys()
     return {name: buffer for name, buffer in model.named_buffers() if name in stored}
@@ -186,7 +192,7 @@ def load_shards(model, path, device):
     """Set the weights and buffers of a sharded model that is on the meta device, in place.
 
     Every rank must call this function. Rank 0 reads the whole model at `path` into the memory of
-    its host, and sends every rank the shards of this rank.
+    its host and sends each rank the shards that the rank holds.
     """
     import torch
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -211,7 +217,7 @@ def load_shards(model, path, device):
 
 
 def read_tensors(tensors, folder):
-    """Read the tensors with the names in {name: tensor} from a checkpoint's files, in place."""
+    """Fill each tensor of `tensors`, {name: tensor}, in place from the files of a checkpoint."""
     import torch.distributed.checkpoint as dcp
     dcp.load(tensors, no_dist=True, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
 
@@ -219,8 +225,8 @@ def read_tensors(tensors, folder):
 def load_model(path, device="auto"):
     """Return (causal LM, tokenizer) of a transformers folder, hub name or checkpoint of a run.
 
-    The model is in fp32 and eval mode, on `device`: "auto" is the GPU if there is one. See
-    `load_weights` for "meta". Raises BadInput.
+    The model is in fp32 and eval mode, on `device`. "auto" means the GPU if there is one. See
+    `load_weights` for the device "meta". Raises BadInput if the model cannot be loaded.
     """
     import torch
     if device == "auto":
@@ -257,7 +263,10 @@ def value_head(critic):
 
 
 class BodyOutput(tuple):
-    """The output of a model's body: item 0 and `last_hidden_state`; all other fields are None."""
+    """The output of a function that replaces a model's body (see `logits_of`).
+
+    Item 0 and `last_hidden_state` are the hidden states. All other fields are None.
+    """
     last_hidden_state = property(lambda self: self[0])
 
     def __getattr__(self, name):
@@ -267,12 +276,13 @@ class BodyOutput(tuple):
 def logits_of(model, hidden):
     """Return the logits (N, V) that a causal LM computes from its last hidden states (N, d).
 
-    The output embedding is not enough, because Gemma 2 caps its logits, and Granite and Cohere
-    scale them. So this function calls the model's own forward method after it has replaced the
-    model's body by a function that returns `hidden`.
+    Multiplying by the output embedding is not enough, because Gemma 2 caps its logits, and Granite
+    and Cohere scale them. So this function replaces the model's body by a function that returns
+    `hidden`, and then calls the model's own forward method.
     """
     output = BodyOutput((hidden[None],))
-    # OPT calls get_decoder() instead of base_model. BERT's get_decoder() is the output embedding
+    # replace get_decoder() too, because OPT's forward method calls it instead of base_model. Do not
+    # replace the output embedding, which BERT returns as its get_decoder()
     bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
     for body in bodies:
         body.forward = lambda *args, **kwargs: output
@@ -336,9 +346,10 @@ def shard_model(model, device, forward, dtype="auto"):
 
     Parameters, gradients and moments are in fp32; a GPU computes in `dtype` (--dtype). `forward` is
     the function that runs the model in training: token_logps or token_values. FSDP gathers the
-    embedding and the head around `forward`, and the weights of a layer around the layer's forward
-    and backward pass. Embedding and head stay gathered until the backward pass. A frozen model,
-    such as the reference, has no backward pass, so its embedding and head are freed at once.
+    embedding and the head when `forward` begins, and they stay gathered until the backward pass. A
+    frozen model, such as the reference, has no backward pass, so its embedding and head are freed
+    at the end of `forward`. FSDP gathers the weights of a layer only for the layer's forward pass
+    and backward pass.
     """
     import torch
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
@@ -378,7 +389,7 @@ def recomputes(cfg, device):
 
 
 def checkpoint_activations(model):
-    """Make layers keep only their inputs for the backward pass, and compute the rest again."""
+    """Make layers keep only their inputs, and recompute the rest in the backward pass."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
     for layer in layer_list(model):
         # transformers recomputes only layers in training mode. The dropouts inside a layer are
@@ -399,7 +410,8 @@ def disk_errors(folder):
         yield
     except OSError:
         raise
-    except (Exception, CheckpointException) as e:  # the latter does not derive from Exception
+    # CheckpointException does not derive from Exception, so it must be named
+    except (Exception, CheckpointException) as e:
         cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
         raise OSError(errno.EIO, reason, str(folder)) from None
@@ -437,17 +449,17 @@ def write_settings(folder, model, tokenizer):
 
 
 def training_state(trained):
-    """Return {name: tensor} of the weights and AdamW's moments, which a checkpoint holds.
+    """Return {name: tensor} of the weights, buffers and AdamW moments that a checkpoint holds.
 
-    The tensors are those of the models and optimizers, so `load_checkpoint` reads into them.
-    trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME. The moments of the
-    weight are called prefix + "exp_avg." + NAME and prefix + "exp_avg_sq." + NAME.
+    The tensors share memory with the models and optimizers, so `load_checkpoint` can read into
+    them. trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME. The moments
+    of the weight are called prefix + "exp_avg." + NAME and prefix + "exp_avg_sq." + NAME.
     """
     import torch
     tensors = {}
     for prefix, model, opt in trained:
         for name, p in model.named_parameters():
-            if not p.requires_grad:  # a weight of the base model, frozen below adapters
+            if not p.requires_grad:  # a base weight, frozen because the model has adapters
                 continue
             tensors[prefix + name] = p.detach()
             if not opt.state[p]:  # before the first step
@@ -460,17 +472,18 @@ def training_state(trained):
     return tensors
 
 
-# Bytes of a checkpoint file. Two copies of one file are in the host's memory while it is written
+# The approximate size of a checkpoint file in bytes. It is small, because the host's memory holds
+# two copies of a file while the file is written
 FILE_BYTES = 2**29
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
     """Write the checkpoint ckpt/step_NNNNNNNN, and remove old ones.
 
-    The newest two checkpoints stay, and those after the updates in state["keep"]. The folder is
-    written under another name and then renamed. state.json is written last and lists the files with
-    their sizes, so that an incomplete checkpoint is recognised. Every rank must call this function
-    and writes its own shard, so all ranks must see the folder.
+    The newest two checkpoints are kept, and so are the checkpoints of the updates in state["keep"].
+    The folder is written under another name and then renamed. state.json is written last and lists
+    the files with their sizes, so that an incomplete checkpoint is recognised. Every rank must call
+    this function, and every rank writes its own shard, so all ranks need access to the folder.
     """
     import torch.distributed.checkpoint as dcp
     part = folder / "ckpt" / "part"
@@ -502,7 +515,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
 
 
 def keep_checkpoints(folder, newest, steps):
-    """Remove a run's checkpoints, except the newest `newest` and those of updates in `steps`."""
+    """Remove a run's checkpoints. Keep the last `newest`, and those of the updates in `steps`."""
     paths = sorted((folder / "ckpt").glob("step_*"), reverse=True)
     for path in paths[newest:]:
         if int(path.name.removeprefix("step_")) not in steps:
@@ -512,9 +525,9 @@ def keep_checkpoints(folder, newest, steps):
 def load_checkpoint(folder, trained):
     """Load a run's newest complete checkpoint into models and optimizers; return its state.json.
 
-    Returns None if there is no complete checkpoint. Rank 0 chooses the checkpoint, which may have
-    been written by another number of ranks. Raises OSError if the checkpoint cannot be read or
-    belongs to another model.
+    Returns None if there is no complete checkpoint. Rank 0 chooses the checkpoint. A different
+    number of ranks may have written it. Raises OSError if the checkpoint cannot be read or belongs
+    to another model.
     """
     newest = newest_checkpoint(folder) if RANK == 0 else None
     step = int(all_reduce([checkpoint_state(newest)["step"] if newest else -1], "MAX")[0])
@@ -524,6 +537,7 @@ def load_checkpoint(folder, trained):
     with disk_errors(path):
         read_tensors(training_state(trained), path)
     for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
-        if later.name > path.name:  # incomplete, but it would count as one of the newest two
+        # remove incomplete later checkpoints, which would count among the newest two
+        if later.name > path.name:
             shutil.rmtree(later)
     return checkpoint_state(path)

@@ -1,4 +1,4 @@
-"""core/problems.py: problem files, {"id", "prompt", "answer", ...} per line, and their tokens."""
+"""core/problems.py: read and write problem files (JSON lines), choose subsets, tokenize prompts."""
 import datetime
 import hashlib
 import json
@@ -10,16 +10,17 @@ from pathlib import Path
 from config import BadInput, read_json
 from core.log import atomic_write
 
-# The date for chat templates that print a date (Llama 3, Granite). It is fixed, so that a run that
-# is resumed tomorrow has the same prompts. Llama 3's template uses the same date by default
+# The date for chat templates that print a date (Llama 3, Granite). The date is fixed, so that a run
+# that is resumed tomorrow has the same prompts. It is also the default of Llama 3's template
 DATE = datetime.datetime(2024, 7, 26)
 
 
 def read_problems(path):
-    """Read a problem file as a list of dicts with string fields "id" (unique), "prompt", "answer".
+    """Return the problems of a file, one JSON object per line, as a list of dicts.
 
-    Other fields are kept. If a problem has a string "begin", the model's answer starts with it.
-    Raise BadInput with the file and the line if a line is not a problem.
+    Each dict has the strings "id" (unique), "prompt" and "answer"; other fields are kept. It may
+    have a string "begin", the start of the model's answer, which the model continues. Raise
+    BadInput with the file and the line number if a line is not a problem.
     """
     try:
         lines = Path(path).read_bytes().split(b"\n")  # str.splitlines also splits at U+2028
@@ -33,7 +34,8 @@ def read_problems(path):
         if not line.strip():
             continue
         try:
-            problem = json.loads(line)  # as bytes: UTF-8 in every locale, with or without a BOM
+            # json.loads reads bytes as UTF-8 in every locale, even with a BOM
+            problem = json.loads(line)
             if not isinstance(problem, dict):
                 raise ValueError
         except (ValueError, RecursionError) as e:
@@ -46,7 +48,7 @@ def read_problems(path):
             if isinstance(value, (list, dict)):  # such as chat turns
                 raise BadInput(f"{path}:{i}: {field} is not text; data/guru_math/prepare.py "
                                f"--source={path} reads chat turns")
-            # JSON can encode half of a surrogate pair, which tokenizers refuse
+            # replace lone surrogates, which JSON can encode and tokenizers refuse
             problem[field] = str(value).encode(errors="replace").decode()
         if not isinstance(problem.get("begin", ""), str):
             raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
@@ -63,7 +65,8 @@ def read_problems(path):
 def is_made(folder, cfg, keys):
     """Return whether problems.jsonl of a data folder exists.
 
-    Raise BadInput if the folder's manifest.json has another value than cfg for one of `keys`.
+    Raise BadInput if problems.jsonl was made with other settings, so that manifest.json and `cfg`
+    have different values for one of `keys`.
     """
     out, manifest = folder / "problems.jsonl", folder / "manifest.json"
     if not out.exists():
@@ -86,7 +89,7 @@ def write_problems(path, problems):
 
 
 def set_hash(problems):
-    """Return a hash (12 hex digits) of the problems' ids, prompts, answers and begins, in order."""
+    """Return a hash (12 hex digits) of each problem's id, prompt, answer and begin, in order."""
     lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
              for p in problems]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
@@ -95,7 +98,7 @@ def set_hash(problems):
 def copies(problems):
     """Return for each problem the index of the first problem with the same prompt and begin.
 
-    An evaluation set may hold its problems several times, such as AIME x 16.
+    An evaluation set may repeat its problems, such as a file with 16 copies of AIME.
     """
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
@@ -104,8 +107,8 @@ def copies(problems):
 def subset(problems, D, seed):
     """Return D problems, chosen by a seeded shuffle, in file order. If D = 0, return all.
 
-    If two calls have the same seed, the smaller D gives a subset of the larger D. Raise BadInput if
-    D is too large.
+    With the same seed, the problems for a smaller D are a subset of those for a larger D. Raise
+    BadInput if there are fewer than D problems.
     """
     if D > len(problems):
         raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems")
@@ -118,7 +121,7 @@ def tokenize(problems, tokenizer):
 
     If the tokenizer has a chat template, a prompt is one user turn. If the template prints a date,
     the date is DATE. The problem's `begin` comes after the turn, as if the model had written it.
-    Print a line if the vocabulary lacks a part of a prompt.
+    Print a warning if the vocabulary lacks a part of a prompt.
     """
     texts = [p["prompt"] for p in problems]
     if tokenizer.chat_template:  # the template writes the special tokens
@@ -137,8 +140,8 @@ def tokenize(problems, tokenizer):
 def without_end(ids, text):
     """Cut the token ids `ids` after the end of `text`.
 
-    text: token ids without special tokens. The cut is needed because some tokenizers append an
-    end-of-text token, after which a model writes no answer.
+    text: the token ids of the same prompt without special tokens. The cut is needed because some
+    tokenizers append an end-of-text token, after which a model writes no answer.
     """
     for start in range(len(ids) - len(text) + 1):
         if ids[start:start + len(text)] == text:
@@ -147,7 +150,7 @@ def without_end(ids, text):
 
 
 def encode(problems, tokenizer, max_prompt_tokens):
-    """Return the prompts as token ids. Raise BadInput if one is longer than max_prompt_tokens."""
+    """Return the prompts as token ids. Raise BadInput if a prompt exceeds max_prompt_tokens."""
     prompts = tokenize(problems, tokenizer)
     for p, ids in zip(problems, prompts):
         if not ids or len(ids) > max_prompt_tokens:
@@ -159,7 +162,8 @@ def encode(problems, tokenizer, max_prompt_tokens):
 def warn_of_unknown(problems, prompts, tokenizer):
     """Print a line if the tokenizer has no token for a part of some prompts."""
     named = tokenizer.unk_token
-    if tokenizer.is_fast and not named:  # the tokenizer's own model may name the token
+    # a fast tokenizer may name its unknown token only in its backend
+    if tokenizer.is_fast and not named:
         named = getattr(tokenizer.backend_tokenizer.model, "unk_token", None)
     unknown = tokenizer.convert_tokens_to_ids(named) if named else None
     bad = [(p, ids) for p, ids in zip(problems, prompts) if unknown in ids]

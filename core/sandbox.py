@@ -3,8 +3,8 @@
 A model's text is hostile input. It can make math-verify and the verifiers of reasoning-gym loop
 forever, fill the memory or crash. So the process that trains parses no answer: `check` sends each
 answer to a worker with a limit on CPU time and memory. Python inside a worker can neither write a
-file nor start a program (`confine`). This stops accidents and tricks of a model under RL; it is not
-a security boundary against a determined attacker.
+file nor start a program (`confine`). These limits stop accidents and the tricks that a model learns
+under RL. They are not a security boundary against a determined attacker.
 """
 import concurrent.futures
 import contextlib
@@ -35,9 +35,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # NAME, INSTALL     the library, and the command that installs it
 # gold(problem)     returns the reference answer as text; may raise BadInput
 # answer(text, most)  returns the answer in a response, or "". If the answer has more than `most`
-#                   characters, it may be cut, but to no fewer than `most` + 1 characters
-# load()            returns the function score(gold, answer), a number in [0, 1]. If score raises,
-#                   the verdict is ERROR. If the library is missing, load raises ImportError
+#                   characters, it may be cut to `most` + 1 characters or more, so that `check`
+#                   still sees that it is too long
+# load()            returns a function score(gold, answer), which returns a number in [0, 1]. If
+#                   score raises, the verdict is ERROR. If the library is missing, load raises
+#                   ImportError
 LIBRARIES = dict(math="core.math_answers", reasoning_gym="core.gym_answers")
 TIMEOUT, ERROR = -1.0, -2.0  # verdicts for answers that could not be scored; their reward is 0
 
@@ -58,8 +60,8 @@ def check(kind, pairs, cfg):
     """Grade [(problem, text that a model wrote), ...] with one of LIBRARIES.
 
     Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. If a text has no answer,
-    the score is 0. If an answer is too long, the verdict is ERROR. cfg: a dict of verify_s (CPU
-    seconds per answer) and verify_bytes (bytes of the longest answer that is read).
+    the score is 0. If an answer is too long, the verdict is ERROR. cfg: a dict with verify_s, the
+    limit in CPU seconds per answer, and verify_bytes, the limit in bytes per answer.
     """
     verdicts, asked = [0.0] * len(pairs), {}
     for i, (problem, text) in enumerate(pairs):
@@ -88,19 +90,23 @@ class Pool:
     grades. The child sets kernel timers for each answer. The timers end the child even inside
     sympy's C code, where a Python signal handler would never run. The fork server then reports a
     timeout and forks the next child within milliseconds. A child has a memory limit and cannot
-    change files (`confine`). Only the fork server writes to this process, in messages of a fixed
-    size. So a child that a hostile answer controls cannot make this process run code or wait.
+    change files (`confine`). Only the fork server writes to the trainer's process, in messages of a
+    fixed size. So even a child that a hostile answer controls cannot make the trainer run code or
+    wait.
     """
-    MEMORY = 2 ** 30  # bytes of address space
-    CLOCK = 20        # wall-clock limit of an answer, in multiples of its CPU limit; large, because
-                      # the machine may be busy
-    GRACE = 120       # seconds after the wall-clock limit before we kill a silent worker; large,
-                      # because the worker may still be loading the library
+    # limit on a child's address space, in bytes
+    MEMORY = 2 ** 30
+    # wall-clock limit of an answer, in multiples of its CPU limit. The limit is large, because the
+    # machine may be busy
+    CLOCK = 20
+    # seconds after the wall-clock limit before we kill a silent worker. The time is long, because
+    # the worker may still be loading the library
+    GRACE = 120
 
     def __init__(self, kind, workers):
         self.kind, self.free = kind, queue.SimpleQueue()
         self.threads = concurrent.futures.ThreadPoolExecutor(workers)
-        for process in [self.start() for _ in range(workers)]:  # all start at the same time
+        for process in [self.start() for _ in range(workers)]:  # all servers start at once
             self.free.put(process)
 
     def start(self):
@@ -108,7 +114,8 @@ class Pool:
         code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from core import sandbox; "
         return subprocess.Popen(
             [sys.executable, "-c", f"{code}sandbox.serve({self.kind!r})"], cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": "0"},  # else a set's order may decide a verdict
+            # with random hash seeds, a verdict could depend on the order of a set
+            env={**os.environ, "PYTHONHASHSEED": "0"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
             # a new group, so that Ctrl-C does not reach the worker and killpg ends both processes
             start_new_session=True)
@@ -132,7 +139,7 @@ class Pool:
                 if unavailable:
                     raise missing_library(self.kind)
                 return ERROR
-            # a NaN makes both comparisons false
+            # a NaN fails both comparisons, so it becomes ERROR
             return verdict if verdict == TIMEOUT or 0 <= verdict <= 1 else ERROR
         finally:
             self.free.put(process)
@@ -147,7 +154,8 @@ class Pool:
         try:
             while request:
                 request = request[process.stdin.write(request):]
-            reply = process.stdout.read(MESSAGE.size)  # the worker writes a message in one call
+            # the worker writes a message in one call, so a read never returns a part of it
+            reply = process.stdout.read(MESSAGE.size)
         except BrokenPipeError:
             return None
         finally:
@@ -155,14 +163,16 @@ class Pool:
         return MESSAGE.unpack(reply)[0] if len(reply) == MESSAGE.size else None
 
     def end(self, process):
-        """Kill a worker, fork server and child."""
+        """Kill a worker: its fork server and the server's child."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(), process.stdin.close(), process.stdout.close()
 
 
-MESSAGE = struct.Struct("d?")  # a verdict, and whether the child's memory has grown
-TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}  # CPU, clock
+# a worker's reply: the verdict, and whether the child's memory has grown
+MESSAGE = struct.Struct("d?")
+# the timers for CPU time and wall-clock time, and the signals that they send
+TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
 
 
 def serve(kind):
@@ -179,7 +189,8 @@ def serve(kind):
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # a library's output must not be read as a message
         os.dup2(null, stream)
-    # the parent may ignore these signals; by default the kernel ends a process when a timer fires
+    # restore the default actions, in case the parent ignores these signals. The default action of
+    # a timer's signal is to end the process
     for number in (signal.SIGCHLD, *TIMERS.values()):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS.values())
@@ -214,8 +225,8 @@ def serve(kind):
 def grade_lines(score, server, others):
     """Run a child of the fork server: for each line from `server`, send one MESSAGE back.
 
-    others: the fork server's files. The child closes its copies, which would otherwise hide the
-    death of the server from the trainer.
+    others: the fork server's files. The child closes its copies of them. Otherwise the pipe to the
+    trainer would stay open when the server dies, and the trainer would not notice.
     """
     import resource
     for other in others:
@@ -239,8 +250,8 @@ def confine(event, args):
     """Raise PermissionError if Python starts a program, opens a socket or changes a file.
 
     This is an audit hook. It sees only calls that Python reports, so it is the second line of
-    defence. The first is `tame` in core/gym_answers.py, which ensures that answers never run as
-    code.
+    defence. The first line is `tame` in core/gym_answers.py, which ensures that answers never run
+    as code.
     """
     if event == "open":
         refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
