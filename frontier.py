@@ -10,14 +10,14 @@ record-breaking points -> one sigmoid for each n -> the highest curve at each C 
 only numpy and scipy. The other sections make the views.
 
 Each view writes `frontier_VIEW.json` and `frontier_VIEW.png` (fixed_Bp: `frontier.json` and `.png`)
-to `out`, or to `runs` if `out` is empty. --view=all also writes their texts to `report.txt`.
-fit_sigmoid.py makes its report from frontier.json; docs/log.md lists the fields. Three fields are
-estimates of n*: `envelope` is the n of our highest curve at each budget, `n_star` is the paper's n*
-(section 4.1), and `records` is the n of Figure 15.
+to `out`, or to `runs` if `out` is empty. --view=all also writes the texts of all views to
+`report.txt`. fit_sigmoid.py makes its report from frontier.json. docs/log.md lists the fields of
+frontier.json. Three fields are estimates of n*: `envelope` is the n of our highest curve at each
+budget, `n_star` is the paper's n* (section 4.1), and `records` is the n of the paper's Figure 15.
 
-A new view is a row of VIEWS, and its name in the comment at `view` in config.py. A view starts from
-sweep["best_lr_cells"], see `analyse`. A number that you add to the step records needs no new view,
-because --view=training draws it.
+To add a view, add a row to VIEWS, and its name to the comment at `view` in config.py. A view starts
+from sweep["best_lr_cells"], see `analyse`. If you only add a number to the step records, you need
+no new view, because --view=training draws every number.
 """
 import math
 import sys
@@ -41,7 +41,7 @@ from tools import views
 
 
 # --------------------------------------------------------------------------------------------------
-# The paper's path (section 4, "Data analysis workflow")
+# The paper's method (section 4, "Data analysis workflow")
 
 def record_breaking(reward, width):
     """Return the mask (E,) of the rewards (E,) of a run that are above all of its earlier rewards.
@@ -79,17 +79,19 @@ def fit_curve(C, reward):
 
 
 def pooled_records(runs, width):
-    """Return the points that break the pooled record of the runs, as a dict of arrays (E,).
+    """Return the record-breaking points of the pooled runs, as dict(C, n, reward, log2_n_mean).
 
-    The dict has C, n, reward and log2_n_mean. log2_n_mean is the average of log2 n over a point and
-    two neighbours on each side, to which the paper fits its law. The base model at C = 0 is a
-    record to break but not a point.
+    A point counts if its reward, in bins of `width`, is above all rewards at smaller C in any run.
+    The arrays are (E,), in order of C. log2_n_mean: the average of log2 n over a point and two
+    neighbours on each side. The paper fits its law to this average. The base model at C = 0 sets
+    the first record, but it is not returned as a point.
     """
     points = []
     for run in runs:
         keep = record_breaking(run["reward"], width)
         points += [(C, -reward, run["n"]) for C, reward in zip(run["C"][keep], run["reward"][keep])]
-    points = np.array(sorted(points), float).reshape(-1, 3)  # if C is equal, by falling reward
+    # sort the points by C, and points with the same C by falling reward
+    points = np.array(sorted(points), float).reshape(-1, 3)
     C, reward, n = points[:, 0], -points[:, 1], points[:, 2].astype(int)
     keep = record_breaking(reward, width) & (C > 0)
     C, reward, n = C[keep], reward[keep], n[keep]
@@ -100,9 +102,10 @@ def pooled_records(runs, width):
 def n_star(runs, width=0.005, C=None):
     """Return n*(C) as the paper finds it: at each budget the n of the highest curve.
 
-    Returns a dict of C (G,), cells (the (B_p, n) of each curve), curves (N, G), and n, B_p and
-    reward (G,) of the highest curve. C: the budgets. By default they begin at the first C by which
-    every run has an evaluation, and end at the last evaluation of the longest run.
+    Returns dict(C, cells, curves, n, B_p, reward). cells: the (B_p, n) of the N curves. curves
+    (N, G): the curves at the budgets C (G,). n, B_p, reward (G,): those of the highest curve. By
+    default C begins at the first budget by which every run has an evaluation, and ends at the last
+    evaluation of the longest run.
     """
     cells = sorted({(run["B_p"], run["n"]) for run in runs})
     if C is None:
@@ -132,14 +135,13 @@ def n_star(runs, width=0.005, C=None):
 
 
 def interpolate_n(cells, curves):
-    """Return n*(C) interpolated between the n that were run, and how much a wrong n costs:
-    (n (G,), bend (G,)).
+    """Return (n, bend), both (G,): n*(C) interpolated between the n that were run, and the cost of
+    a wrong n.
 
     cells, curves (N, G): from `n_star`. At each budget a parabola in log2 n goes through the
     highest curve and the curves of the two neighbouring n. n* is at the top of the parabola. bend
-    is the reward lost one octave from n*, at least 1e-4. If the smallest or the
-    largest n has the highest curve, n* is this n, and bend is at least the slope towards its
-    neighbour.
+    is the reward lost if n is one octave from n*, but at least 1e-4. If the smallest or the largest
+    n has the highest curve, n* is this n, and bend is at least the slope towards its neighbour.
     """
     of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
     ns, at = np.unique(of_n[fitted]), np.arange(curves.shape[1])
@@ -159,11 +161,12 @@ def interpolate_n(cells, curves):
 # A sweep
 
 def analyse(cfg, runs=None, dropped=()):
-    """Return the sweep that every view starts from, a dict. Read its runs, unless `runs` is given.
+    """Return the analysed sweep, a dict from which every view is made.
 
+    runs: the sweep's runs. If it is None, they are read from cfg["runs"]. The dict has
       all_cells      one core.stats.Cell for each (B_p, n, lr_base)
       best_lr_cells  for each (B_p, n) the cell whose lr_base is the best at the largest budget
-      lr             the lr_base of the best cell, among the lr_base with the most cells
+      lr             the lr_base of the best cell; only lr_base with the most cells are candidates
       one_lr_cells   the cells whose lr_base is `lr`
       grid           the budgets (G,) at which cells are compared
       runs           the runs of best_lr_cells
@@ -214,7 +217,8 @@ def notes_of(sweep):
     return notes
 
 
-# fit_sigmoid.py makes frontier.json again if SCHEMA or a key of JSON_KEYS has another value
+# fit_sigmoid.py makes frontier.json again if SCHEMA, or the value of a key in JSON_KEYS, is not the
+# one in the file
 SCHEMA = 3
 JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
 
@@ -227,12 +231,13 @@ def settings(argv):
 
 
 def front_of(sweep, view, content, cfg):
-    """Return the content of a view's JSON file with its settings and runs.
+    """Return the dict for a view's JSON file: `content`, the settings and the runs.
 
     The figure and the text of the view are made only from this dict.
     """
     every = [run for c in sweep["all_cells"] for run in c.runs]
-    runs = content.pop("runs", every)  # the view lr uses only some of the runs
+    # a view that uses only some of the runs, such as --view=lr, names them in content["runs"]
+    runs = content.pop("runs", every)
     return {key: cfg[key] for key in JSON_KEYS} | dict(
         schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
@@ -244,7 +249,7 @@ def front_of(sweep, view, content, cfg):
 
 
 def starts_of_pieces(values):
-    """Return the indices of a list at which its value differs from the value before, and 0."""
+    """Return 0 and each index at which the value of a list differs from the value before it."""
     return [i for i in range(len(values)) if not i or values[i] != values[i - 1]]
 
 
@@ -268,18 +273,20 @@ def numbers_of(cell, j):
 
 
 def rows_of(cells, grid, B_max=0):
-    """Return what to run with each budget of the grid: a row for each budget, a dict for JSON.
+    """Return a list of rows that say what to run, one row for each budget of the grid.
 
-    A row has the `numbers_of` the best cell, its C, reward, lo, hi, and
+    A row is a dict for JSON with the numbers of the best cell (`numbers_of`) and
+      C         the budget
+      reward    the held-out reward of the best cell, with its 90% interval from lo to hi
       observed  whether any run is alive at C
       tied      the cells that are tied with the best, the best first
       by_B_p    the best cell of each B_p
       stop      an earlier stop that is better (stats.stop_before), or None
-      edge      see `grid_edge`
-      diverged  the runs of this cell that diverged
+      edge      the result of `grid_edge`
+      diverged  the runs of the best cell that diverged
 
-    A cell in tied or by_B_p also has gap, the reward of the best cell minus its reward, and half,
-    half of the 90% interval of gap.
+    The cells in tied and by_B_p have two more numbers. gap: the reward of the best cell minus the
+    reward of this cell. half: half of the 90% interval of gap.
     """
     held, out = held_out(cells), []
     rewards = heldout_reward(cells, held)
@@ -313,8 +320,11 @@ def metrics_at(k):
 
 
 def tables_of(sweep, cfg):
-    """Return {metric: rows}: what to run by cfg["metric"] and, if the log has counts of solved
-    rollouts, by avg@k, best@k and worst@k."""
+    """Return {metric: rows}, with the rows of `rows_of` for each metric.
+
+    The metrics are cfg["metric"] and, if the log has counts of solved rollouts, avg@k, best@k and
+    worst@k.
+    """
     runs = [run for c in sweep["all_cells"] for run in c.runs]
     cells = {cfg["metric"]: sweep["all_cells"]}
     if runs[0]["counts"] is not None:
@@ -329,10 +339,10 @@ def tables_of(sweep, cfg):
 def gains_of(row, grid, cells, cfg):
     """Return the gain of a row's cell over the base model in best@k and worst@k.
 
-    Returns dict(best, worst, more, half). more: worst - best. half: half of the 90% interval of
-    `more`. worst@k rises if the same problems are solved more reliably (sharpening). best@k rises
-    if more problems are solved (coverage; paper, section 4.1). Returns None if the logs lack counts
-    of solved rollouts or an evaluation of the base model.
+    Returns dict(best, worst, more, half). best, worst: the two gains. more: worst - best. half:
+    half of the 90% interval of `more`. worst@k rises if the same problems are solved more
+    reliably (sharpening). best@k rises if more problems are solved (coverage; paper, section 4.1).
+    Returns None if the logs lack counts of solved rollouts or an evaluation of the base model.
     """
     names = metrics_at(cfg["k"])[1:]
     if names[0] not in cells:
@@ -357,8 +367,8 @@ def gains_of(row, grid, cells, cfg):
 # Panels of curves, and the views with such panels
 
 def with_curves(panel, cells, grid):
-    """Return a panel with the curve of each cell, at most 64 evaluations of each run, and the base
-    model's reward."""
+    """Return `panel` with three more entries. curves: the smoothed curve of each cell. points: at
+    most 64 evaluations of each run. base: the reward of the base model, None if not evaluated."""
     curves, points = [], []
     for c in cells:
         ok = np.flatnonzero(c.alive)
@@ -375,7 +385,8 @@ def with_curves(panel, cells, grid):
 
 
 def fixed_Bp(sweep, cfg):
-    """Return a panel for each B_p, the trade of n for M (paper, section 4.1), and what to run."""
+    """Return the content of --view=fixed_Bp: a panel for each B_p, in which n is traded against M
+    (paper, section 4.1), and the rows of what to run."""
     panels, of_law = {}, by_B_p(sweep["one_lr_cells"])
     for B_p, cs in by_B_p(sweep["all_cells"]).items():
         panel = panel_of(cs, sweep["grid"])
@@ -404,7 +415,8 @@ def solved_throughout(runs):
 def paper_n_star(cells, width):
     """Return the paper's n*(C) for the cells, or None if no curve can be fitted.
 
-    Returns a dict of C, n, B_p and reward from `n_star`, and between and bend from `interpolate_n`.
+    Returns dict(C, n, B_p, reward, between, bend). The first four are from `n_star`. between and
+    bend are the n and the bend of `interpolate_n`.
     """
     found = n_star([run for c in cells for run in c.runs], width)
     if np.isneginf(found["reward"]).any():
@@ -418,7 +430,8 @@ def grid_edge(top, cells, B_max):
     """Return a warning if the n of the best cell `top` is the smallest or the largest of its B_p.
 
     Returns dict(add, text). add: dict(B_p, n) of the cell to run next, or None if B_max allows no
-    larger n. Returns None if `top` is not at an edge of the grid, or if its n is 2 or 3.
+    larger n. text: the warning. Returns None if `top` is not at an edge, or if its n is the
+    smallest and is 2 or 3, because half of that is below 2.
     """
     ns = sorted({c.n for c in cells if c.B_p == top.B_p})
     side, size, n = ("largest", "larger", 2 * top.n) if top.n == ns[-1] else (
@@ -433,15 +446,16 @@ def grid_edge(top, cells, B_max):
 
 
 def best_worst(sweep, cfg):
-    """Return a panel by avg@k, by best@k and by worst@k for each of the three B_p with the most n
-    (section 4.1, observation 4)."""
+    """Return the content of --view=best_worst: a panel by avg@k, a panel by best@k and a panel by
+    worst@k, for each of the three B_p with the most n (paper, section 4.1, observation 4)."""
     if sweep["runs"][0]["counts"] is None:
         raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
                        "rollouts of each problem, which train_grpo.py writes")
     sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
     for metric in metrics_at(cfg["k"]):
         runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
-        readings[metric] = cells_of(runs, metric)  # with every B_p, because the noise is pooled
+        # use the runs of all B_p, because the noise is pooled across B_p
+        readings[metric] = cells_of(runs, metric)
     for B_p in sorted(sorted(sizes, key=lambda B_p: -len(sizes[B_p]))[:3]):
         for metric, (grid, cells) in readings.items():
             cs = by_B_p(cells)[B_p]
@@ -451,8 +465,8 @@ def best_worst(sweep, cfg):
 
 
 def joint(sweep, cfg):
-    """Return one panel, the best (B_p, n) at each budget, with the smallest stable B_p (section
-    4.3), and what to run."""
+    """Return the content of --view=joint: one panel with the best (B_p, n) at each budget and the
+    smallest stable B_p (paper, section 4.3), and the rows of what to run."""
     panel = panel_of(sweep["all_cells"], sweep["grid"])
     env = panel["envelope"]
     pairs = list(zip(env["B_p"], env["n"]))
@@ -471,9 +485,9 @@ def collapsed(run, values, checkpoints):
     """Return whether a run diverged, or ends more than two standard errors below its peak.
 
     values (G, P): the run's smoothed reward on each problem at each budget. checkpoints: from
-    core.stats.checkpoint_sd. The peak is chosen on one half of the problems and the fall from it
-    measured on the other half, and vice versa. The standard error covers the problems and the noise
-    of the two checkpoints.
+    core.stats.checkpoint_sd. The peak is chosen on one half of the problems, and the fall from the
+    peak is measured on the other half, and vice versa. The standard error covers the problems and
+    the noise of the two checkpoints.
     """
     values = values[~np.isnan(values[:, 0])]
     if run["status"] == "diverged" or len(values) < 3 or values.shape[1] < 4:
@@ -487,7 +501,7 @@ def collapsed(run, values, checkpoints):
 
 
 def stability(cells):
-    """Return {B_p: (runs that diverged or collapsed, runs)}, the smallest B_p first."""
+    """Return {B_p: (number of runs that diverged or collapsed, number of runs)}, sorted by B_p."""
     out = {}
     for B_p, cs in by_B_p(cells).items():
         fallen = [collapsed(run, values[c.alive], c.noise.checkpoints) for c in cs
@@ -499,20 +513,21 @@ def stability(cells):
 def smallest_stable(by_size, worse=()):
     """Return the smallest B_p at which at most one run in ten diverged or collapsed, or None.
 
-    by_size: from `stability`. worse: the B_p to leave out, because their best cell loses more than
-    delta at the largest budget.
+    by_size: the result of `stability`. worse: B_p that are left out, because at the largest budget
+    their best cell is more than delta below the best cell of all B_p.
     """
     return min((b for b, (bad, runs) in by_size.items() if bad <= runs / 10 and b not in worse),
                default=None)
 
 
 def fixed_B(sweep, cfg):
-    """Return a panel for each B, the best (B_p, n) with B_p n <= B after M updates (section 4.2),
-    and what to run.
+    """Return the content of --view=fixed_B: a panel for each batch size B, and the rows of what to
+    run.
 
-    The unit of C is updates here, so fit_sigmoid.py fits n*(M) and B_p*(M). If the command line
-    gives B_max, it is the only B. Otherwise use the three most common values of B_p n, among those
-    that at least two cells have.
+    A panel has the best (B_p, n) with B_p n <= B after M updates (paper, section 4.2). The unit of
+    C is updates here, so fit_sigmoid.py fits n*(M) and B_p*(M). If the command line gives B_max, it
+    is the only B. Otherwise the B are the three most common values of B_p n that at least two cells
+    have.
     """
     by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"]))
                   for run in sweep["runs"]]
@@ -545,7 +560,8 @@ def fixed_B(sweep, cfg):
 
 
 def describe_panels(front):
-    """Yield for each panel as text: the switches of n, the best cell at the end, its ties."""
+    """Yield lines of text for each panel: the switches of n, the best cell at the end, and the
+    cells that are tied with the best cell."""
     axis = "M" if front["unit"] == "updates" else "C"
     for name, panel in front["panels"].items():
         env, several = panel["envelope"], panel["B_p"] is None
@@ -575,14 +591,15 @@ def describe_panels(front):
                f"tied with the best: {pairs_text(panel['near'][-1]['set'], several)}")
 
 
-# The dots and lines of a panel: CURVES in our panels, RECORDS in the panels of the view paper
+# What the dots and lines of a panel show. CURVES is for our panels, and RECORDS is for the panels
+# by the paper's method, in --view=paper
 CURVES, RECORDS = "dots: evaluations; lines: smoothed", "dots: records; lines: sigmoids"
 
 
 def draw_panels(front, path, cols=3, **more):
     """Draw the curves and the frontier of each panel, and n*(C) below them.
 
-    more: options of `canvas`.
+    more: further arguments for `canvas`.
     """
     panels, unit = front["panels"], front["unit"]
     cols = min(len(panels), cols)
@@ -628,7 +645,7 @@ def draw_curves(ax, panel, colour, label):
     pairs = list(zip(env["B_p"], env["n"]))
     starts = starts_of_pieces(pairs)
     for i, end in zip(starts, [*starts[1:], len(pairs) - 1]):
-        # a piece includes the start of the next piece, so that no gap is left
+        # draw each piece of the frontier up to the start of the next, so that there is no gap
         n, piece = pairs[i][1], slice(i, end + 1)
         for shade, width, zorder in (("k", 6.5, 3), (colour[n], 4.5, 4)):
             ax.plot(env["C"][piece], env["highest"][piece], color=shade, lw=width, zorder=zorder,
@@ -644,7 +661,8 @@ def draw_curves(ax, panel, colour, label):
     (lo, hi), named = panel["range"], 0.0
     for s in (s for s in panel["switches"] if s["clear"]):
         ax.axvline(s["C"], color="0.25", lw=0.8, zorder=1, ls="--")
-        if s["C"] > named * (hi / lo) ** 0.07:  # so that no label covers another
+        # leave out a label that would cover the label before it
+        if s["C"] > named * (hi / lo) ** 0.07:
             named = s["C"]
             ax.annotate(f"{s['from']}→{s['to']} at {format_si(named)}", (named, 0.02),
                         xycoords=("data", "axes fraction"), rotation=90, fontsize=9, ha="right",
@@ -661,10 +679,11 @@ def draw_curves(ax, panel, colour, label):
 # The paper's curves next to ours
 
 def paper(sweep, cfg):
-    """Return the panels of `fixed_Bp`. The entry `paper` of each is a panel of the paper's curves.
+    """Return the content of --view=paper: the panels of `fixed_Bp`, each with an entry `paper`.
 
-    The points of `paper` are record-breaking points, its curves are sigmoids at the budgets that
-    the cell's runs cover. above: the paper's frontier minus ours, on average over log C.
+    The entry `paper` is a panel for the same runs, by the paper's method. Its points are the
+    record-breaking points. Its curves are sigmoids at the budgets that the runs of the cell cover.
+    Its number `above` is the paper's frontier minus our frontier, averaged over log C.
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
     for panel, cs in zip(panels.values(), by_B_p(sweep["best_lr_cells"]).values()):
@@ -698,7 +717,8 @@ def draw_paper(front, path):
 
 
 def describe_paper(front):
-    """Yield the paper's n*(C) and ours for each B_p as text, and the gap of the frontiers."""
+    """Yield lines of text for each B_p: n*(C) by the paper's method, our n*(C), and the mean gap
+    between the two frontiers."""
     for name, panel in front["panels"].items():
         theirs = panel["paper"]
         for who, env in (("the paper's way", theirs["envelope"]), ("ours", panel["envelope"])):
@@ -716,8 +736,9 @@ def describe_paper(front):
 def analyse_each(cfg):
     """Return the sweeps of --runs="A B:train C:SET C:best@4" as one sweep with all runs.
 
-    Its entry `sweeps` is {word of --runs: sweep}, each analysed separately. A word is a folder. It
-    may name another set of evaluations, the training reward or another metric after a colon.
+    The entry `sweeps` has the separately analysed sweeps, {word of --runs: sweep}. A word is a
+    folder. After a colon, the word may name another set of evaluations, another metric, or `train`
+    for the training reward.
     """
     sweeps = {}
     for word in cfg["runs"].split():
@@ -768,7 +789,7 @@ VIEWS = dict(
 
 
 def describe(front):
-    """Yield a view's text line by line: its runs, its results, the intervals."""
+    """Yield the lines of a view's text: the runs, the results, and what the intervals cover."""
     yield (f"{front['runs']}, {front['view']}: {len(front['runs_used'])} runs used, "
            f"{len(front['runs_dropped'])} dropped, {front['label']}, budgets in {front['unit']}")
     others = [d for d in front["runs_dropped"] if d.get("other")]
@@ -797,7 +818,8 @@ def write_view(sweep, view, cfg, folder):
 
 
 def write_all(sweep, cfg, folder):
-    """Write all views but compare, and their texts to report.txt. Return the exit code.
+    """Write the files of all views but `compare`, and report.txt with the texts of these views.
+    Return the exit code.
 
     The report names each view that is not drawn, with the reason. If the sweep has no data for a
     view, the exit code is 0. If a view fails for another reason, the exit code is 1.

@@ -1,7 +1,8 @@
-"""core/plots.py: what all figures use: colours, numbers as text, axes of budgets, saving.
+"""core/plots.py: helpers for all figures: colours, numbers as text, budget axes, and saving.
 
 Matplotlib is imported only when a figure is drawn, so that planning and --help do not need it. This
-file imports no other file of isocompute, so fit_sigmoid.py and this file are enough to fit a CSV.
+file imports no other file of isocompute. So to fit a CSV on another machine, you need to copy only
+fit_sigmoid.py and this file.
 """
 import logging
 import math
@@ -31,9 +32,9 @@ def plural(k, noun):
 
 
 def pairs_text(pairs, several, most=6):
-    """Return the first `most` pairs (B_p, n) as text, and the number of the others.
+    """Return the first `most` pairs (B_p, n) as text, and how many more there are.
 
-    several: whether there are several B_p. If not, only the n are written.
+    several: whether the pairs have several B_p. If all have the same B_p, the text has only the n.
     """
     pairs = sorted({tuple(pair) for pair in pairs})
     names = [f"({b}, {n})" if several else str(n) for b, n in pairs[:most]]
@@ -41,16 +42,16 @@ def pairs_text(pairs, several, most=6):
 
 
 def missing_text(missing, most):
-    """Return as text how many planned runs did not finish, and the first `most` with reasons.
+    """Return a text that counts the planned runs that did not finish and lists the first `most`.
 
-    missing: from core.runs.missing_cells.
+    The list gives the reason for each run. missing: the result of core.runs.missing_cells.
     """
     cells = [f"B_p={m['B_p']} n={m['n']} seed={m['seed']} ({m['why']})" for m in missing[:most]]
     return f"missing {len(missing)}: {'; '.join(cells)}" + ", ..." * (len(missing) > most)
 
 
 def wrap(text, width):
-    """Return a text in lines of at most `width` characters."""
+    """Return `text`, broken into lines of at most `width` characters."""
     return "\n".join(textwrap.wrap(text, width))
 
 
@@ -69,11 +70,11 @@ def colours(ns):
 
 
 def canvas(rows, cols, size, **more):
-    """Return (figure, axes (rows, cols)) for a figure of `size` inches that is only saved.
+    """Return (figure, axes (rows, cols)) of a new figure, to be saved to a file and never shown.
 
-    more: options of matplotlib's `subplots`.
+    size: (width, height) in inches. more: further arguments for matplotlib's `subplots`.
     """
-    # because matplotlib warns about a slow start if HOME is read-only
+    # hide matplotlib's warnings, because it warns about a slow start if HOME is read-only
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
     matplotlib.use("Agg")
@@ -82,7 +83,7 @@ def canvas(rows, cols, size, **more):
 
 
 def inches_of(ax):
-    """Return the width in inches of the axes `ax` with their labels."""
+    """Return the width in inches that the figure gives to the axes `ax`, labels included."""
     return ax.figure.get_figwidth() / ax.get_subplotspec().get_gridspec().ncols
 
 
@@ -97,7 +98,7 @@ def budget_axis(ax, low, high, unit=""):
     decades = math.log10(high / low) * 4.8 / inches_of(ax)
     ax.xaxis.set_major_locator(LogLocator(
         subs=(1, 2, 5) if decades < 2 else (1, 3) if decades < 3.3 else (1,)))
-    # no ticks above `high`, because the names of `end_labels` are there
+    # ticks above `high` have no text, because `end_labels` writes the names of the lines there
     ax.xaxis.set_major_formatter(lambda C, _: format_si(C) if C <= 1.01 * high else "")
     ax.minorticks_off()
     if unit:
@@ -111,9 +112,9 @@ def log_ticks(axis, values):
 
 
 def spread(values, step, top):
-    """Return `values`, the highest first, moved so that neighbours differ by `step` or more.
+    """Move `values` apart until neighbours differ by `step` or more, and return the new values.
 
-    No value is above `top`.
+    values: sorted, the highest first. No new value is above `top`.
     """
     down, up, out = [], [], []
     for value in values:
@@ -126,19 +127,19 @@ def spread(values, step, top):
 
 
 def end_labels(ax, ends):
-    """Write the name of each line to the right of the line's end, and widen the x axis for it.
+    """Write the name of each line to the right of the line's end. Widen the x axis for the names.
 
     ends: [(x, y, text, colour)]. A name that would overlap another is moved, and a thin grey line
-    connects it with the end of its line. Set the limits of y before the call.
+    connects the name with the end of its line. Set the limits of the y axis before you call this.
     """
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: -end[1])
     if not ends:  # no curve could be fitted
         return
     (low, high), left, right = ax.get_ylim(), ax.get_xlim()[0], max(x for x, *_ in ends)
     letters = max(len(text) for *_, text, _ in ends)
-    width = inches_of(ax) - 0.9  # the label and the ticks of y take 0.9 inches
+    width = inches_of(ax) - 0.9  # the label and the ticks of the y axis need 0.9 inches
     room = min(0.25 + 0.09 * letters, 0.6 * width)
-    inch = (right / left) ** (1 / (width - room))  # x grows by this factor per inch
+    inch = (right / left) ** (1 / (width - room))  # one inch of the log axis multiplies x by `inch`
     ax.set_xlim(left, right * inch ** room)
     step = 0.052 * (high - low)
     for end, at in zip(ends, spread([y for _, y, *_ in ends], step, high - step / 2)):
@@ -150,7 +151,7 @@ def end_labels(ax, ends):
 
 
 def legend(fig, axes):
-    """Draw one legend for all axes below them. It lists equal names once, and the n first."""
+    """Draw one legend for all `axes`, below them. Each name is listed once, "n = ..." first."""
     named = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels())}
     if named:
         def n_of(name):
@@ -163,14 +164,16 @@ def legend(fig, axes):
         cols = len(names)
         while cols > 1 and width(cols) > fig.get_figwidth():
             cols -= 1
-        # so that the names are read by rows, because a legend is filled by columns
+        # matplotlib fills a legend by columns, so reorder the names to be read row by row
         names = [name for i in range(cols) for name in names[i::cols]]
         fig.legend([named[name] for name in names], names, fontsize=9, ncols=cols,
                    loc="outside lower center")
 
 
 def draw_n_star(ax, panel, unit):
-    """Draw n*(C) of a panel, the n tied with the best, and if there are several B_p, the best B_p.
+    """Draw the best n over C for a panel, n*(C), and the n that are tied with the best n.
+
+    If the panel has several B_p, also draw the best B_p over C.
     """
     env = panel["envelope"]
     if near := {(a["C"], n) for a in panel["near"] for _, n in a["set"]}:
@@ -184,7 +187,8 @@ def draw_n_star(ax, panel, unit):
                 label="$B_p$ of the best pair")
         ticks |= {min(env["B_p"]), max(env["B_p"])}
     for s in panel["switches"]:
-        if s["why"] == "crossing" and s["clear"]:  # an open interval ends at the edge of the panel
+        # if a bound of a switch's interval is unknown, shade up to the edge of the panel
+        if s["why"] == "crossing" and s["clear"]:
             ax.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1], color="C0",
                        alpha=0.13, lw=0, zorder=0, label="where a switch may lie (90%)")
     ax.set(yscale="log", ylabel="n*", ylim=(min(ticks) / 1.5, max(ticks) * 1.5))
@@ -194,8 +198,8 @@ def draw_n_star(ax, panel, unit):
 
 
 def draw_records(ax, records):
-    """Draw `records` (frontier.pooled_records) and their running average, to which the paper fits
-    its law."""
+    """Draw n over C for `records`, the result of frontier.pooled_records, and the running average
+    of n. The paper fits its law to this average."""
     ax.plot(records["C"], records["n"], "o", color="0.45", ms=4, mfc="none",
             label="n of a record-breaking point of all runs")
     ax.plot(records["C"], [2 ** y for y in records["log2_n_mean"]], "DC1", ms=4.5, mfc="none",
@@ -210,7 +214,8 @@ def write(fig, path, small=""):
     import matplotlib.pyplot as plt
     part = f"{path}.{os.getpid()}.png"
     small = wrap(small, int(16 * fig.get_figwidth()))
-    if small and fig.legends:  # as the legend's title, because text below would cover the legend
+    if small and fig.legends:
+        # write `small` as the legend's title, because text below would cover the legend
         fig.legends[0].set_title(small, prop=dict(size=8))
         fig.legends[0].set_frame_on(False)
     elif small:

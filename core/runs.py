@@ -39,11 +39,11 @@ def has_times(steps):
 
 
 def gpu_hours(steps, ranks):
-    """Return {step: hours of all ranks up to this step}, or {} if the log has no times.
+    """Return {step: hours up to this step, summed over ranks}, or {} if the log has no times.
 
-    If every record has gen_s and train_s, the hours are those of training. Otherwise they are the
-    hours of the clock (wall_s), evaluations included. A thinned log has means over several updates,
-    so a record counts for all updates since the previous record.
+    If every record has gen_s and train_s, these times of the updates are summed. Otherwise the
+    hours are wall-clock time (wall_s), which includes evaluations. A record of a thinned log holds
+    means over several updates, so it counts once for each update since the previous record.
     """
     hours, total, before, timed = {0: 0.0}, 0.0, 0, has_times(steps)
     for r in steps:
@@ -58,8 +58,8 @@ def gpu_hours(steps, ranks):
 
 
 def spending_in(unit, hours):
-    """Return a function (record, step) that returns the budget spent up to this step in `unit`, or
-    None if it is unknown. hours: from `gpu_hours`."""
+    """Return a function spent(record, step). It returns the budget spent up to this step, in
+    `unit`, or None if the log does not give it. hours: the result of `gpu_hours`."""
     def spent(record, step):
         x = dict(updates=step, gpu_hours=hours.get(step)).get(unit, record.get(unit))
         return x if is_number(x) else None
@@ -75,12 +75,12 @@ def metric_per_problem(counts, metric, samples):
 
 
 def over_distinct(values, copies):
-    """Return one value per distinct problem (..., distinct) from one value per problem (..., P).
+    """Turn `values` (..., P), one per problem, into (..., distinct), one per distinct problem.
 
-    copies (P,): from core.problems.copies, None if no problem is a copy. Copies of a problem have
-    the same errors, so errors are computed over distinct problems. The returned values have the
-    same mean as the given values. If all problems have the same number of copies, a returned value
-    is the mean over the copies of a problem.
+    copies (P,): the result of core.problems.copies, None if no problem is a copy. Copies of a
+    problem are not independent, so standard errors are computed over distinct problems. The mean of
+    the values does not change. If all problems have the same number of copies, a returned value is
+    the mean over the copies of a problem.
     """
     if not copies:
         return values
@@ -90,9 +90,9 @@ def over_distinct(values, copies):
 
 
 def training_rewards(steps, cfg, unit, spent):
-    """Return the training reward in the form of evaluations: {C: record}.
+    """Return the training reward as if it came from evaluations: {C: record}.
 
-    A record is the mean over the updates between two evaluations. The rollouts of an update come
+    A record has the mean over the updates between two evaluations. The rollouts of an update come
     from the policy before the update, so C is the budget spent before the update.
     """
     width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
@@ -106,19 +106,25 @@ def training_rewards(steps, cfg, unit, spent):
         before = r
     evals = {}
     for i, window in windows.items():
-        if window[-1][-1] < (i + 0.5) * width:  # the run ended in the first half of this window
+        # skip a window if the run ended in its first half
+        if window[-1][-1] < (i + 0.5) * width:
             continue
         x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
-        if not rollouts:  # only the first update: take the cost of a rollout from the whole run
+        # if the window has only the first update, no rollouts precede it, so take the cost of a
+        # rollout from the whole run
+        if not rollouts:
             x, rollouts = spent(before, before["step"]), before["rollouts"]
-        middle = (i + 0.5) * width  # the same C for every B
+
+        # C is the middle of the window, so that it does not depend on the batch size B_p n
+        middle = (i + 0.5) * width
         x = middle if unit == "rollouts" else x * middle / rollouts
         evals[x] = dict(train=reward, step=step, rollouts=middle)
     return evals
 
 
 def select_evals(records, metric, part, spent):
-    """Return {C: record} for the evaluations of the set `part` that have the metric or counts."""
+    """Return {C: record} for the evaluations of the set `part`. Leave out records that have neither
+    the metric nor counts of solved rollouts."""
     evals = {}
     for r in records:
         if r.get("type") == "eval" and r.get("set", "val") == part:
@@ -142,8 +148,12 @@ def check_evals(evals, records, metric, unit, part):
 
 
 def read_evals(evals, metric):
-    """Return (counts (E, P) or None, samples, reward (E,)) of evaluations in order of C. Raises
-    BadInput with the reason if they cannot be used."""
+    """Return (counts, samples, reward) of evaluations in order of C.
+
+    Raises BadInput with the reason if the evaluations cannot be used. counts (E, P): how many
+    rollouts of each problem are solved, None if not logged. samples: the number of rollouts of a
+    problem. reward (E,): the metric.
+    """
     tasks = [(r.get("set_hash"), r.get("samples"), np.size(r.get("correct", ())), r.get("problems"))
              for r in evals]
     if any(task != tasks[0] for task in tasks):
@@ -158,7 +168,8 @@ def read_evals(evals, metric):
         counts = counts.astype(np.uint8 if samples < 256 else np.int32)
     if counts is not None and metric != "reward":
         return counts, samples, metric_per_problem(counts, metric, samples).mean(1)
-    if counts is not None:  # the trainer logs no reward if all rewards are 0 or 1
+    # the trainer logs no reward if all rewards are 0 or 1, so compute it from the counts
+    if counts is not None:
         evals = [dict(reward=solved.mean() / samples) | r for solved, r in zip(counts, evals)]
     reward = np.array([r[metric] if is_number(r.get(metric)) else math.nan for r in evals], float)
     if not ((reward >= 0) & (reward <= 1)).all():  # NaN compares false
@@ -170,17 +181,19 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     """Return the run of a folder: dict(run, config, B_p, n, lr, seed, C, reward, ...). Raises
     BadInput with the reason if the run cannot be used.
 
-      lr            its lr_base
-      C             (E,) in `unit`, strictly rising; rollouts, step (E,) at the same evaluations
-      counts        (E, P) solved rollouts of `samples` for each problem, None if the log lacks them
-      reward        (E,) the metric, from counts if there are any, else the logged field
-      copies        from core.problems.copies, None if no problem is a copy
-      steps         {field: (M,)}, the numeric fields of the step records, NaN if a record lacks one
-      passes        the train_pass records: pass rates of training problems
-      status        from the end record, "" if the log has no end record
-      per_rollout   the cost of a rollout in `unit`
+      lr              the run's lr_base
+      C               (E,) the budget in `unit` at each evaluation, strictly rising
+      rollouts, step  (E,) the rollouts and the updates made before each evaluation
+      samples         the number of rollouts of a problem in an evaluation
+      counts          (E, P) how many rollouts of each problem are solved, None if not logged
+      reward          (E,) the metric, computed from counts if there are any, else as logged
+      copies          the result of core.problems.copies, None if no problem is a copy
+      steps           {field: (M,)}, numeric fields of the step records, NaN if a record lacks one
+      passes          the train_pass records, which have pass rates of training problems
+      status          how the run ended, from its end record; "" if the log has no end record
+      per_rollout     the cost of a rollout in `unit`
 
-    part: the `set` of the evaluations, or "train" for the reward of the updates.
+    part: the `set` of the evaluations, or "train" for the training reward.
     """
     records = read_log(next(folder / name for name in LOGS if (folder / name).exists()))
     headers = [r for r in records
@@ -228,11 +241,11 @@ def experiment_key(cfg):
 
 
 def comparable(runs, plans):
-    """Split runs into (runs of one experiment on the same problems, dropped runs).
+    """Split runs into (kept, dropped). The kept runs are of one experiment, on the same problems.
 
-    A dropped run is a dict(run, why, B_p, ...). The experiment is the one in sweep.json, even if it
-    has no run yet. If there is no sweep.json, it is the experiment of most runs. plans: the
-    sweep.json of each folder. The first plan sets the experiment. A run may have the lr_base of any
+    dropped: for each dropped run a dict(run, why, B_p, ...). plans: the sweep.json of each folder,
+    {} if a folder has none. The first plan names the experiment, even if it has no run yet. If the
+    first plan is {}, the experiment is that of most runs. A kept run may have the lr_base of any
     plan. If two runs share a cell and a seed, the longer run is kept.
     """
     dropped, keep, plan = [], list(runs), plans[0]
@@ -255,7 +268,7 @@ def comparable(runs, plans):
         key = experiment_key(run["config"])
         if key == usual and run["lr"] in lrs:
             return ""
-        wanted = dict(usual)  # a key that only this run has is not listed as a change
+        wanted = dict(usual)  # a key that only this run's config has is not listed as a change
         changes = [f"{name}={x} for {wanted[name]}" for name, x in key if x != wanted.get(name, x)]
         if run["lr"] not in lrs:
             changes.insert(0, f"lr_base={run['lr']:g} for {' or '.join(f'{x:g}' for x in lrs)}")
@@ -284,7 +297,7 @@ def comparable(runs, plans):
 
 
 def folders_of(text):
-    """Return the folders named in `text`, the value of --runs, with spaces between them. Raises
+    """Return the folders that the value `text` of --runs names. Spaces separate the folders. Raises
     BadInput if a folder does not exist."""
     words = [str(text)] if Path(text).is_dir() else str(text).split()
     for word in words:
@@ -321,8 +334,8 @@ def first_epochs(run, epochs):
 
 
 def problems_trained_on(run):
-    """Return the number of training problems of a run: D, or if D is 0 the number of lines of its
-    problem file. Return None if this file is missing."""
+    """Return the number of training problems of a run. It is D or, if D is 0, the number of lines
+    in the run's problem file. Return None if this file is missing."""
     cfg = run["config"]
     path = Path(cfg.get("train_set") or "/")
     if cfg.get("D") or not path.is_file():
@@ -332,11 +345,12 @@ def problems_trained_on(run):
 
 
 def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epochs=0):
-    """Return the runs of a sweep that can be compared: (runs, dropped: a list of dict(run, why)).
+    """Return (runs, dropped): the runs of a sweep that can be compared, and the other runs.
 
-    folder: as in `folders_of`. tag: take the runs with this tag instead of the tag in sweep.json.
-    epochs: take only the first passes over the training problems, 0 = all. Unfinished runs count up
-    to their last evaluation. Raises BadInput if no run can be used.
+    dropped: a list of dict(run, why). folder: one or more folders, see `folders_of`. tag: use the
+    runs with this tag instead of the tag in sweep.json. epochs: use only this many passes over the
+    training problems; 0 = all. An unfinished run is used up to its last evaluation. Raises BadInput
+    if no run can be used.
     """
     runs, dropped, folders = [], [], folders_of(folder)
     for path in (path for each in folders for path in sorted(each.iterdir())):
@@ -358,9 +372,10 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
         raise BadInput(f"--runs={folder}: {why_no_runs(folders[0], dropped)}")
     copies = next((run["copies"] for run in runs if run["copies"]), None)
     for run in runs:
-        # all runs have the same problems, but older logs lack the field
+        # older logs lack `copies`, but all runs have the same problems, so use that of another run
         run["copies"] = copies
-        # if a run was continued to a larger C, its header still has the smaller C
+        # if a run was continued to a larger C, its header still has the smaller C, so take the
+        # larger C from the sweep's plan
         B = run["B_p"] * run["n"]
         for C in (plan["config"].get("C", -1) for plan in plans if plan):
             if run["rollouts"][-1] <= C < run["rollouts"][-1] + B:
@@ -380,7 +395,7 @@ def why_no_runs(folder, dropped):
 
 
 def ended(run):
-    """Return whether a run is finished. A stopped run is not, because it can be resumed."""
+    """Return whether a run is finished. A stopped run is unfinished, because it can be resumed."""
     return run["status"] not in ("", "stopped")
 
 

@@ -22,15 +22,18 @@ from scipy.linalg import solveh_banded
 
 from core.runs import metric_per_problem, over_distinct
 
-SMOOTH = 0.3    # the spline's penalty on curvature over ln C; values from 0.03 to 3 change nothing
+# The spline's penalty on curvature over ln C. Any value from 0.03 to 3 gives the same results
+SMOOTH = 0.3
 # If an evaluation is more than JUMP standard deviations off the spline, it is not smoothed
 JUMP = 3
-# The prior of the noise of runs: RUN_SD is its standard deviation, RUN_DF its weight in degrees of
-# freedom. The standard deviation in our sweeps is 0.002 to 0.034, with a median of 0.009. With
+# The prior for the standard deviation between runs is RUN_SD, with the weight of RUN_DF degrees of
+# freedom. In our sweeps the standard deviation is 0.002 to 0.034, with a median of 0.009. With
 # RUN_SD = 0.012, 90% of one-seed intervals contain the true value
 RUN_SD, RUN_DF = 0.012, 3
-GRID = 81       # budgets at which curves are compared, evenly spaced in log C
-Z = 1.645       # 90% intervals
+# The number of budgets at which curves are compared. They are evenly spaced in log C
+GRID = 81
+# The normal quantile of two-sided 90% intervals
+Z = 1.645
 
 
 # --------------------------------------------------------------------------------------------------
@@ -39,20 +42,22 @@ Z = 1.645       # 90% intervals
 def last_value(x, smooth=SMOOTH):
     """Return weights (E,) such that weights @ y is the smoothing spline's value at its last point.
 
-    x, y (E,): the points that the spline smooths.
+    x, y (E,): the coordinates of the points to smooth. The weights do not depend on y.
 
     The natural cubic spline minimises sum of squares + smooth * integral of f''^2 (Reinsch 1967).
     The solution is f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The
-    smoother is a symmetric matrix, so the last row is the smoothed y = (0, ..., 0, 1). If there are
-    fewer than three points, all weight is on the last point.
+    map from y to f is a symmetric matrix. So its last row, which has the weights, is f for
+    y = (0, ..., 0, 1). If there are fewer than three points, all weight is on the last point.
     """
     w = np.zeros(len(x))
     w[-1] = 1
     if len(x) < 3:
         return w
     h = np.diff(x)
-    q = np.array([1 / h[:-1], -1 / h[:-1] - 1 / h[1:], 1 / h[1:]])  # (3, E - 2), columns of Q
-    band = np.zeros((3, len(x) - 2))  # upper diagonals of R + smooth Q'Q
+    # q (3, E - 2): the three nonzero entries in each column of Q
+    q = np.array([1 / h[:-1], -1 / h[:-1] - 1 / h[1:], 1 / h[1:]])
+    # band: the upper diagonals of R + smooth Q'Q
+    band = np.zeros((3, len(x) - 2))
     band[2] = (h[:-1] + h[1:]) / 3 + smooth * (q ** 2).sum(0)
     band[1, 1:] = h[1:-1] / 6 + smooth * (q[1, :-1] * q[0, 1:] + q[2, :-1] * q[1, 1:])
     band[0, 2:] = smooth * q[2, :-2] * q[0, 2:]
@@ -63,13 +68,14 @@ def last_value(x, smooth=SMOOTH):
 
 
 def reach(run):
-    """Return the range (lo, hi) of C that a run covers, from its first to its last evaluation after
-    the base model's.
+    """Return the range (lo, hi) of C that a run covers: from its first to its last evaluation, not
+    counting the evaluation of the base model.
 
-    Evaluations come after whole updates of B = B_p n rollouts. So an evaluation due at `eval_every`
-    comes up to B rollouts late, and M = floor(C / B) updates leave up to B rollouts of the budget
-    unspent. Both ends of the range are widened by exactly these rollouts. Otherwise the n whose B
-    divides `eval_every` or C best would have no competitor at the first or last budget.
+    Evaluations come after whole updates of B = B_p n rollouts. So the first evaluation comes up to
+    B rollouts later than `eval_every`, and the last update leaves up to B rollouts of the budget
+    unspent. The range is extended to `eval_every` (or to B, if B is larger) and to the budget.
+    Otherwise an n whose B divides these two numbers would have no competitor at the first or last
+    budget.
     """
     B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
     first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
@@ -82,8 +88,8 @@ def reach(run):
 
 
 def per_problem(run, metric):
-    """Return the metric of each distinct problem at each evaluation: (E, P), or (E, 1) if the log
-    has only the mean over problems."""
+    """Return the metric (E, P) of each distinct problem at each evaluation. If the log has only the
+    mean over problems, return this mean (E, 1)."""
     if run["counts"] is None or metric == "reward":
         return run["reward"][:, None]
     return over_distinct(metric_per_problem(run["counts"], metric, run["samples"]),
@@ -91,13 +97,13 @@ def per_problem(run, metric):
 
 
 def checkpoint_sd(runs, metric):
-    """Return the standard deviation of an evaluation around its run's curve, with the noise of the
-    rollouts.
+    """Return the standard deviation of an evaluation around the smooth curve of its run. It
+    includes the sampling noise of the rollouts.
 
     The estimate is from the median of second differences over the later half of the evaluations. A
     trend cancels in second differences, and the median ignores a run that collapses. A second
-    difference needs three evaluations, so a run with three or four uses its last three. These may
-    include the bend of the early rise, which makes the estimate too large.
+    difference needs three evaluations, so a run with three or four evaluations uses its last
+    three. These may include the bend of the early rise, which makes the estimate too large.
     """
     bends = []
     for run in runs:
@@ -121,8 +127,8 @@ def values_of(run, metric, grid, checkpoints=math.inf):
     x, (lo, hi) = np.log(run["C"][trained]), reach(run)
     data = per_problem(run, metric)[trained]  # (E, P)
     reward = data.mean(1)
-    # Smooth up to each evaluation in turn, and interpolate linearly between the smoothed values.
-    # A budget at position 2.3 is between evaluations 2 and 3
+    # Fit the spline up to each evaluation in turn, and interpolate linearly between the smoothed
+    # values. A budget at position 2.3 is between evaluations 2 and 3
     position = np.interp(np.log(grid), x, np.arange(len(x)))
     before = np.floor(position).astype(int)
     weights = np.zeros((len(grid), len(x)), np.float32)
@@ -131,7 +137,8 @@ def values_of(run, metric, grid, checkpoints=math.inf):
         if abs(smooth @ reward[:i + 1] - reward[i]) > JUMP * checkpoints:
             smooth = np.eye(i + 1)[i]
         weights[:, :i + 1] += np.maximum(1 - np.abs(position - i), 0)[:, None] * smooth
-    slack = 0.0  # a run counts as alive for one more evaluation interval after its last evaluation
+    # slack: a run counts as alive for one more evaluation interval after its last evaluation
+    slack = 0.0
     if run["status"] not in ("diverged", "pruned") and len(x) > 1:
         slack = float(np.median(np.diff(run["C"][trained])))
     state = np.where((grid >= lo * (1 - 1e-9)) & (grid <= (hi + slack) * (1 + 1e-9)), 1, np.nan)
@@ -147,15 +154,16 @@ def values_of(run, metric, grid, checkpoints=math.inf):
 class Noise:
     """The variance of runs around the mean of their cell, pooled over all cells of a sweep.
 
-      run_var      (G,) variance of a run, after the effects of cell and seed are removed
+      run_var      (G,) variance between runs, after the effects of cell and seed are removed
       df           (G,) degrees of freedom of run_var, including RUN_DF of the prior
-      seed_ratio   variance of a seed divided by run_var
-      cov          (G, N, N) covariance of the cells' means in units of run_var, NaN if the cell has
-                   no run at this budget
-      rollouts     (G,) the variance of evaluation rollouts that run_var contains, times the number
-                   of problems. The variance over problems contains this variance too, so
-                   `difference` subtracts it
-      checkpoints  from `checkpoint_sd`
+      seed_ratio   variance between seeds, divided by run_var
+      cov          (G, N, N) covariance of the cells' means, divided by run_var
+      rollouts     (G,) variance of one problem's reward that comes from its evaluation rollouts
+      checkpoints  the result of `checkpoint_sd`
+
+    cov is NaN for a cell that has no run at a budget. The noise of the evaluation rollouts is in
+    run_var, and it is also in the variance over problems. So that it counts only once, `difference`
+    subtracts `rollouts` from the variance over problems.
     """
     run_var: np.ndarray
     df: np.ndarray
@@ -211,7 +219,7 @@ def cells_of(runs, metric):
         if alive.any() and survivors.any():
             end = np.flatnonzero((state[survivors] == 1).any(0))[-1]
             last = survivors & (state[:, end] == 1)
-            # C is a limit of the budget, so a cell that ended earlier keeps its last value
+            # a budget C is an upper limit, so a cell whose runs ended before C keeps its last value
             values[last, end + 1:] = values[last, end:end + 1]
             values[:, :alive.argmax()] = np.nan
         else:
@@ -246,28 +254,35 @@ def residuals(X, A):
 
 
 def split_noise(X, A):
-    """Return the residuals of A (R, W, P) after a fit to X (R, K), in two parts: (their means over
-    problems (R, W), the rest (R, W, P), degrees of freedom)."""
+    """Fit A (R, W, P) to X (R, K) by least squares and return (means, rest, degrees of freedom).
+
+    means (R, W): the residuals' means over problems. rest (R, W, P): the residuals minus `means`.
+    """
     rest, df = residuals(X, A)
     runs = rest.mean(2)
     return runs, rest - runs[..., None], df
 
 
 def add_estimates(cells, G, checkpoints):
-    """Set per_problem, mean and noise of each cell, see `Cell` and `Noise`. G: the number of
-    budgets."""
+    """Set per_problem, mean and noise of each cell, see `Cell` and `Noise`.
+
+    G: the number of budgets. checkpoints: the result of `checkpoint_sd`.
+    """
     values = np.concatenate([c.values for c in cells])  # (R, G, P)
     died = np.concatenate([c.died for c in cells])
     cell = np.concatenate([[c.index] * len(c.runs) for c in cells])
     seed = np.array([run["seed"] for c in cells for run in c.runs])
     P, N = values.shape[2], len(cells)
-    usable = ~np.isnan(values[..., 0]) & ~died  # divergence is not noise
-    # budgets at which the same runs are usable are one part, (indices of runs, indices of budgets)
+    # the noise is estimated without diverged runs, because divergence is not noise
+    usable = ~np.isnan(values[..., 0]) & ~died
+
+    # a part has the budgets at which the same runs are usable: (run indices, budget indices)
     patterns, which = np.unique(usable, axis=1, return_inverse=True)
     parts = [(np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i))
              for i, pattern in enumerate(patterns.T) if pattern.any()]
 
-    # sums of squares of runs around their cell: `within` with the effect of seeds, run_sum without
+    # sums of squares of runs around the mean of their cell: `within` includes the effect of seeds,
+    # and `run_sum` does not
     run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
     for runs, js in parts:
         A = values[runs][:, js].astype(float)
@@ -283,15 +298,19 @@ def add_estimates(cells, G, checkpoints):
     ratio = max(seed_var, 0.0) / run_var.mean()
 
     # Generalised least squares for the means of the cells: a seed that two cells share cancels in
-    # their difference, and a seed that only one cell has still counts
+    # their difference, and a seed that only one cell has is still used
     cov = np.full((G, N, N), np.nan)
     estimate = np.full((N, G, P), np.nan, np.float32)
     for runs, js in parts:
-        present, column = np.unique(cell[runs], return_inverse=True)  # the cells with usable runs
-        X = np.eye(len(present))[column]  # (R, cells)
-        U = (seed[runs, None] == np.unique(seed[runs])).astype(float)  # (R, seeds)
+        # present: the cells with usable runs. X (R, cells) and U (R, seeds): the cell and the seed
+        # of each run, one-hot
+        present, column = np.unique(cell[runs], return_inverse=True)
+        X = np.eye(len(present))[column]
+        U = (seed[runs, None] == np.unique(seed[runs])).astype(float)
         shrink = ratio / (1 + ratio * U.sum(0))
-        weights = X.T - ((X.T @ U) * shrink) @ U.T  # X' V^-1, where V = 1 + ratio * U U'
+
+        # `weights` is X' V^-1, where V = 1 + ratio * U U'
+        weights = X.T - ((X.T @ U) * shrink) @ U.T
         H = np.linalg.inv(weights @ X)
         cov[np.ix_(js, present, present)] = H
         estimate[np.ix_(present, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[runs][:, js])
@@ -351,7 +370,7 @@ def ci_half_width(c, j):
     """Return half of the 90% interval of a cell's reward at budget j.
 
     The interval is the wider of two. The first is for the reward of another run of the cell on
-    these problems. The second is for the reward of these runs on other problems of the kind.
+    these problems. The second is for the reward of these runs on other problems of the same kind.
     """
     var, noise = c.noise.run_var[j], c.noise
     of_mean = var * noise.cov[j, c.index, c.index]
@@ -361,7 +380,7 @@ def ci_half_width(c, j):
 
 
 def covers(cells):
-    """Return what the intervals of some cells cover, as text."""
+    """Return a text that says what the 90% intervals of the rewards of `cells` cover."""
     runs = [run for c in cells for run in c.runs]
     seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
     text = "90%, for one more run of the same command and for other problems of the kind"
@@ -375,9 +394,10 @@ def covers(cells):
 
 
 def difference(a, b, j):
-    """Return cell a minus cell b at budget j: (gap, standard error over problems, over runs).
+    """Return (gap, problems, runs): cell a minus cell b at budget j, with two standard errors.
 
-    The difference is paired by problem, and by seed for the seeds that both cells have.
+    gap: the difference in reward. problems, runs: the standard errors of gap over problems and over
+    runs. The difference is paired by problem, and by seed for the seeds that both cells have.
     """
     gap, cov = a.per_problem[j] - b.per_problem[j], a.noise.cov[j]
     h = cov[a.index, a.index] + cov[b.index, b.index] - 2 * cov[a.index, b.index]
@@ -416,11 +436,11 @@ def tied_with_best(cells, j):
 
 
 def folds(S, H):
-    """Return the folds of a held-out choice: a list of (chosen, scored), masks (S, H) over S seeds
-    and H halves of the problems.
+    """Return the folds in which a cell is chosen on one part of the data and scored on another.
 
-    A fold is scored on one seed and one half. The choice uses the other seeds on the other half. If
-    there is only one seed, the choice uses this seed on the other half.
+    A fold is (chosen, scored), two masks (S, H) over S seeds and H halves of the problems. A fold
+    scores one seed on one half, and chooses by the other seeds on the other half. If S = 1, the
+    only seed is used for both. If H = 1, all problems are used for both.
     """
     out = []
     for s in range(S):
@@ -436,13 +456,16 @@ def held_out(cells):
     the chosen cell, in each of the `folds`.
 
     Diverged runs count in the choice. They are left out of the score, because the report names them
-    anyway. If a cell has no score in a fold, the score is NaN and the reward for the choice -inf.
+    anyway. If a cell has no score in a fold, its score is NaN and its reward for the choice is
+    -inf.
     """
     seeds = sorted({run["seed"] for c in cells for run in c.runs})
-    H = min(cells[0].values.shape[2], 2)  # 1 if the logs have no counts
+    # if the logs have no counts for each problem, the problems cannot be halved
+    H = min(cells[0].values.shape[2], 2)
     masks, choice, score = folds(len(seeds), H), [], []
     for c in cells:
-        means = np.full((len(seeds), H, len(c.mean)), np.nan)  # NaN if the cell lacks a seed
+        # the means of a seed that the cell lacks stay NaN
+        means = np.full((len(seeds), H, len(c.mean)), np.nan)
         survived = means.copy()
         for run, values, died in zip(c.runs, c.values, c.died):
             s = seeds.index(run["seed"])
@@ -470,12 +493,12 @@ def heldout_reward(cells, held=None):
 
 
 def stop_before(cells, j, held=None):
-    """Return a cell and a smaller budget that beat the best cell at budget j, as dict(cell, j,
-    reward, gain), or None if there are none.
+    """Return a stop that beats the best cell at budget j, or None if there is no such stop.
 
-    They are chosen on some runs and problems and scored on others. Their reward must be more than
-    two standard errors above the reward of the best cell at j. The error covers problems and
-    checkpoints. held: a result of `held_out`, if the caller has one already.
+    A stop is a cell at a smaller budget, dict(cell, j, reward, gain). It is chosen on some runs and
+    problems and scored on others. Its reward must be more than two standard errors above the reward
+    of the best cell at j. The error covers problems and checkpoints. held: a result of `held_out`,
+    if the caller has one already.
     """
     top = best(cells, j)
     if top is None or j == 0:
@@ -486,16 +509,19 @@ def stop_before(cells, j, held=None):
     i, at = np.unravel_index(np.nanargmax(means), means.shape)
     choice, scored = held or held_out(cells)
     F = choice.shape[1]
-    stops = choice[..., :j].transpose(1, 0, 2).reshape(F, -1).argmax(1)  # (F,): cell * j + budget
+    # stops (F,): the stop chosen in each fold, as the number cell * j + budget
+    stops = choice[..., :j].transpose(1, 0, 2).reshape(F, -1).argmax(1)
     rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(stops)])
-    rewards = rewards[~np.isnan(rewards).any(1)]  # folds in which both the stop and the end exist
+    # use only the folds that score both the stop and the best cell at j
+    rewards = rewards[~np.isnan(rewards).any(1)]
     if not len(rewards):
         return None
     stop, end = rewards.mean(0)
     a, b = cells[i], cells[top]
     gap = a.per_problem[at] - b.per_problem[j]
     problems = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
-    # two checkpoints of one run share the noise of that run
+    # two checkpoints of one run share the noise of that run, so only the noise of the two
+    # checkpoints is left in the gap
     sd = b.noise.checkpoints if i == top else math.sqrt(b.noise.run_var[j])
     if stop - end <= 2 * math.hypot(problems, sd * math.sqrt(2 / len(b.runs))):
         return None
@@ -525,14 +551,15 @@ def overtakes(a, b, grid, C):
 def panel_of(cells, grid, end=math.inf):
     """Return one panel of frontier.json: the frontier of cells, its switches of n and its ties.
 
-      envelope  at each budget the best cell's B_p, n and lr, its mean `highest`, the held-out
-                `reward` that the report prints, and the interval lo, hi of this reward
+      envelope  dict(C, B_p, n, lr, highest, reward, lo, hi), the best cell at each budget
       near      at every fourth budget the (B_p, n) that are tied with the best
-      switches  the changes of the best n (`overtakes`), each with why and clear
+      switches  the changes of the best n, dicts of `overtakes` with why and clear
 
-    why: "begins" if the new n has no runs before the switch, "ends" if the old n has no runs after
-    the switch, else "crossing". A crossing is clear if its `lo` or `hi` is known. "begins" and
-    "ends" are always clear. If an n overtakes another n several times, only the first clear switch
+    highest: the mean of the best cell. reward: the held-out reward that the report prints, with its
+    interval from lo to hi. why: "begins" if the new n has no runs before the switch, "ends" if the
+    old n has no runs after it, else "crossing". clear: whether the switch exceeds the error. A
+    crossing is clear if its `lo` or `hi` is known. The other two kinds are always clear. If the
+    best n changes several times from the same n to the same other n, only the first clear switch
     counts as clear. end: the last budget.
     """
     means = np.array([c.mean for c in cells])  # (N, G)
@@ -545,7 +572,8 @@ def panel_of(cells, grid, end=math.inf):
         if a.n == b.n:
             continue
         before, after = (b.mean - a.mean)[[i, j]]
-        if before <= 0 < after:  # false if one of the cells has no value
+        # a comparison with NaN is false, so a cell without a value cannot make a crossing
+        if before <= 0 < after:
             why, at = "crossing", float(x[i] - before * (x[j] - x[i]) / (after - before))
         else:
             why, at = "begins" if np.isnan(b.mean[i]) else "ends", x[j]
@@ -571,14 +599,17 @@ def panel_of(cells, grid, end=math.inf):
 
 
 # --------------------------------------------------------------------------------------------------
-# Does the best n rise with the budget? A test from the runs themselves
+# A test of whether the best n rises with the budget
 
-# The standard deviation of the noise of runs in the prior of this test. With 0.010, up to 15% of
-# sweeps without a rise would get the verdict law
+# The prior for the standard deviation between runs in this test. With 0.010, up to 15% of sweeps
+# without a rise would get the verdict "law"
 LAW_SD = 0.015
-TIE = 2         # a reward lower by at most this many standard errors may be a tie (Hansen 2005)
-DRAWS = 4000    # samples of the null distribution
-ALPHA = 0.05    # a law needs a p below this
+# An n may be tied with the best if its reward is at most TIE standard errors lower (Hansen 2005)
+TIE = 2
+# The number of samples of the null distribution
+DRAWS = 4000
+# The verdict "law" needs a p-value of ALPHA or less
+ALPHA = 0.05
 
 
 def windows_of(cells, grid):
@@ -587,7 +618,7 @@ def windows_of(cells, grid):
 
     Returns dict(A, n, seed, C, left_out), or None if the budgets span less than a factor of 4.
       A         (R, W, P) the reward of each run on each problem in each window
-      n, seed   (R,) of each run
+      n, seed   (R,) the n and the seed of each run
       C         the first and the last budget of each window
       left_out  the n whose runs end early or diverge, empty if fewer than two n would remain
     """
@@ -618,18 +649,22 @@ def window_estimates(A, n, seed):
     """Return the mean reward of each n in each window, with its covariances.
 
     A, n, seed: from `windows_of`. Returns dict
-      n               (N,) the n, in order
-      mean            (N W,) the rewards in the W windows of the first n, then of the next n, ...
-      runs, problems  (N W, N W) the covariance of `mean` over runs and over problems. Both would
-                      contain the noise of the rollouts, so it is subtracted from `problems`
-      df, W           the degrees of freedom of `runs`, and the number of windows
+      n         (N,) the n, in rising order
+      mean      (N W,) the rewards in the W windows of the first n, then of the second n, ...
+      runs      (N W, N W) the covariance of `mean` over runs, with df degrees of freedom
+      problems  (N W, N W) the covariance of `mean` over problems
+      W         the number of windows
+
+    Both covariances contain the noise of the rollouts. So that it counts only once, it is
+    subtracted from `problems`.
     """
     (_, W, P), ns = A.shape, np.unique(n)
     X, N = design(n, seed), len(ns)
     G = np.linalg.pinv(X)
     H, each = (G @ G.T)[:N, :N], np.einsum("nr,rwp->nwp", G[:N], A)
     of_runs, e, df = split_noise(X, A)
-    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))  # a run's windows share half of its variance
+    # in the prior, half of a run's variance is common to all of its windows
+    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))
     runs = np.kron(H, (RUN_DF * prior + of_runs.T @ of_runs) / (RUN_DF + df))
     problems = np.cov(each.reshape(N * W, P)) / P if P > 1 else 0 * runs
     if df and P > 1:
@@ -638,10 +673,13 @@ def window_estimates(A, n, seed):
 
 
 def errors_of(D, e):
-    """Return the variances over runs and over problems of D @ mean: two arrays (K,). D (K, N W):
-    contrasts. e: from `window_estimates`."""
+    """Return (variance over runs, variance over problems) of K contrasts D @ mean, two arrays (K,).
+
+    D (K, N W): the weights of the contrasts. e: the result of `window_estimates`, which has `mean`.
+    """
     runs, problems = (np.einsum("ka,ab,kb->k", D, e[key], D) for key in ("runs", "problems"))
-    # the variance over problems is a difference of two estimates, so it can be negative
+    # the variance over problems is a difference of two estimates, so it can be negative and needs a
+    # lower limit
     return runs, np.maximum(problems, -0.8 * runs)
 
 
@@ -649,16 +687,18 @@ def law_test(e):
     """Test whether the best n rises with the budget. The null hypothesis is that one n is best in
     every window.
 
-    e: from `window_estimates`. The null hypothesis is rejected if every n is beaten, either by a
-    smaller n in an early window or by a larger n in a late window. So a falling n* is not a rise.
-    The middle window counts as early and as late. Returns dict
-      p          how often a sweep with a constant best n looks as much like a rise as this one
+    e: the result of `window_estimates`. The null hypothesis is rejected if every n is beaten,
+    either by a smaller n in an early window or by a larger n in a late window. So a fall of n* does
+    not count as a rise. The middle window counts as early and as late. Returns dict
+      p          how often sweeps with a constant best n look as much like a rise as this sweep
       n_closest  the n that comes closest to being best in all windows
-      by         the n that beats n_closest most clearly, in `window` by `gap`
+      by         the n that beats n_closest most clearly
+      window     the index of the window in which `by` beats n_closest
+      gap        the reward of `by` minus the reward of n_closest in this window
     """
     ns, W, means = e["n"], e["W"], e["mean"]
     N = len(ns)
-    # (i, a, w): in window w the i-th n may be beaten by the a-th n
+    # (i, a, w): the test compares the i-th n with the a-th n, which may beat it in window w
     comparisons = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
                    if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
     beaten, _, _ = np.array(comparisons).T
@@ -674,15 +714,16 @@ def law_test(e):
                gap=float(D[k] @ means))
     if largest_t.min() <= 0:
         return out
-    rng = np.random.default_rng(0)  # so that the same logs have the same p
+    rng = np.random.default_rng(0)  # a fixed seed, so that the same logs always give the same p
     val, vec = np.linalg.eigh(e["runs"] + e["problems"])
     noise = (rng.standard_normal((DRAWS, N * W)) * np.sqrt(np.maximum(val, 0))) @ vec.T
-    u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]  # because the variance of runs is an estimate
+    # u: random draws of the estimated variance over runs divided by the true variance
+    u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]
     se = np.sqrt(np.maximum(u * run_var + problem_var, 0.2 * u * run_var))
     for_each_n = []
     for i in range(N):
-        # the sweep if the i-th n were always best: other rewards that are higher than the reward of
-        # the i-th n, or that may be tied with it, become equal to it
+        # `null` has the rewards of a sweep in which the i-th n is always best. If the reward of
+        # another n is higher or may be tied, it is set to the reward of the i-th n
         null, raised = means.copy(), (beaten == i) & (t > -TIE)
         null[better[raised]] = means[worse[raised]]
         drawn = (D @ null + noise @ D.T) / se
@@ -695,19 +736,22 @@ def verdict_of(cells, grid, delta):
     """Return the verdict on whether n* rises with the budget, for cells of one B_p and one lr_base.
 
     Returns the dict of `law_test` with
-      verdict      "law" if `law_test` shows a rise at ALPHA and no fall; "flat" if `regret` is
-                   below delta, with two seeds or more and no n left out; else "undetermined". If
-                   law and flat both hold, the verdict is flat, because `n_flat` is good enough
+      verdict      "law", "flat" or "undetermined"
       reason       why there was no test, else ""
       p_falls      the p of `law_test` for a fall of n*
       half         half of the 90% interval of `gap`
       n_flat       the n with the smallest `regret`
-      regret       the most that another n can be better than `n_flat` in any window (upper end of a
-                   one-sided 95% interval); regret_of_n: the same for n_closest
-      rising       an n that gains on `n_flat` from the last window but one to the last, or None. If
-                   there is one, a verdict of flat holds only up to the largest budget
+      regret       the most by which another n may be better than n_flat in any window
+      regret_of_n  the regret of n_closest
+      rising       an n that gains on n_flat from the last but one window to the last, or None
       sets         the n tied with the best in each window
-      windows      the first and the last budget of each window; left_out: from `windows_of`
+      windows      the first and the last budget of each window
+      left_out     as in `windows_of`
+
+    The verdict is "law" if `law_test` shows a rise of n* at ALPHA and no fall. It is "flat" if
+    regret is below delta, every n has two seeds or more, and no n is left out. If both hold, it is
+    "flat", because n_flat is good enough. regret is the upper end of a one-sided 95% interval. If
+    `rising` is an n, a verdict of "flat" holds only up to the largest budget.
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
@@ -718,22 +762,25 @@ def verdict_of(cells, grid, delta):
     e = window_estimates(w["A"], w["n"], w["seed"])
     W, N = e["W"], len(e["n"])
     y = e["mean"].reshape(N, W)
-    order = np.arange(N * W).reshape(N, W)[::-1].ravel()  # with the order of n reversed
+    # to test for a fall, reverse the order of the n
+    order = np.arange(N * W).reshape(N, W)[::-1].ravel()
     rise, fall = law_test(e), law_test(e | dict(
         n=-e["n"][::-1], mean=e["mean"][order],
         **{key: e[key][np.ix_(order, order)] for key in ("runs", "problems")}))
     t = stats.t.ppf(0.95, e["df"])
 
     def gap_of(a, b, at, before=None):
-        """Return (the a-th n minus the b-th n in window `at`, half of its 90% interval). before: an
-        earlier window, whose gap is subtracted."""
+        """Return (gap, half of its 90% interval) of the a-th n minus the b-th n in window `at`.
+
+        before: an earlier window. If it is given, the gap in this window is subtracted.
+        """
         D = np.zeros((1, N * W))
         D[0, a * W + at], D[0, b * W + at] = 1, -1
         if before is not None:
             D[0, a * W + before], D[0, b * W + before] = -1, 1
         run_var, problem_var = (float(v[0]) for v in errors_of(D, e))
         return float(D[0] @ e["mean"]), math.sqrt(max(t * t * run_var + Z * Z * problem_var, 0))
-    # for each n, the most that another n may be better
+    # for each n, the most by which another n may be better in any window
     regret = [max(0.0, *(sum(gap_of(b, a, at)) for b in range(N) if b != a for at in range(W)))
               for a in range(N)]
     flat = int(np.argmin(regret))
@@ -754,7 +801,7 @@ def verdict_of(cells, grid, delta):
     return rise | dict(
         half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
         verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
-        # `rising` is a hint, not a test, so half of the half-width is enough
+        # `rising` is a hint, not a test, so the gain need only exceed half of its half-width
         rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
         sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
 
@@ -765,9 +812,11 @@ def verdict_of(cells, grid, delta):
 # A table is {key: (S, P)}: for each cell the reward of S seeds on P problems, averaged over a
 # window of C. All cells of a table have the same seeds and problems.
 
-# Both are shares of the gain of training
-SMALL = 0.03  # a difference that does not matter
-ALIKE = 0.06  # what a claim of "no difference" allows: 2 points if training gained 33
+# A difference that does not matter, as a share of the gain of training
+SMALL = 0.03
+# The largest difference that the claim "alike" allows, as a share of the gain of training. It is
+# 2 points if training gained 33 points
+ALIKE = 0.06
 
 
 class Missing(Exception):
@@ -788,8 +837,11 @@ def mean_with_error(d, sd, df):
 
 
 def change(now, before):
-    """Return the mean of `now` (S, P) minus `before` (S, P) as `mean_with_error` does. Both are
-    rewards of the same runs, at two times."""
+    """Return the mean change from `before` to `now` with its error, in the form of
+    `mean_with_error`.
+
+    before, now (S, P): the rewards of the same runs at two times.
+    """
     of_seeds = (now - before).mean(1)
     sd = of_seeds.std(ddof=1) if len(of_seeds) > 1 else 0.0
     return mean_with_error(now - before, sd, len(of_seeds) - 1)
@@ -805,32 +857,36 @@ def seed_noise(table):
 
 
 def contrast(table, weights):
-    """Return the mean of the sum of weights[key] * table[key] as `mean_with_error` does. The
-    weights sum to 0."""
+    """Return the mean of the sum of weights[key] * table[key] over the keys, with its error, in the
+    form of `mean_with_error`. The weights sum to 0."""
     sd, df = seed_noise(table)
     d = sum(w * table[key] for key, w in weights.items())
     return mean_with_error(d, sd * math.hypot(*weights.values()), df)
 
 
 def fold_masks(S, P):
-    """Return `folds` as masks (S, P) over problems."""
+    """Return the `folds` of S seeds and P problems. Their masks (S, P) are over seeds and problems,
+    not over halves."""
     H = min(P, 2)
     return [(chosen[:, np.arange(P) % H], scored[:, np.arange(P) % H])
             for chosen, scored in folds(S, H)]
 
 
 def best_key(table, chosen, keys=None):
-    """Return the key with the highest mean in a table within the mask `chosen` (S, P). keys: choose
-    only from these keys."""
+    """Return the key of `table` with the highest mean reward over the mask `chosen` (S, P).
+
+    keys: choose only from these keys. The default is all keys.
+    """
     return max(keys or table, key=lambda key: table[key][chosen].mean())
 
 
 def heldout_gap(table, *pairs):
-    """Return (winners, contrast): the best of some keys minus the best of other keys. In each of
-    the `folds` both are chosen on some runs and problems and scored on others.
+    """Return (winners, contrast) for the best of some keys minus the best of other keys.
 
-    pairs: (keys, other keys), either one pair for all folds or one pair for each fold. winners: the
-    best of `keys` in each fold. contrast: the difference as `mean_with_error` returns it.
+    In each of the `folds`, the two best keys are chosen on some runs and problems and scored on
+    others. pairs: (keys, other keys), either one pair for all folds or one pair for each fold.
+    winners: the best of `keys` in each fold. contrast: the mean difference with its error, in the
+    form of `mean_with_error`.
     """
     sd, df = seed_noise(table)
     d, winners = np.empty_like(next(iter(table.values()))), []
@@ -844,15 +900,15 @@ def heldout_gap(table, *pairs):
 def judge(c, claim, gained):
     """Return (verdict, times) for a contrast and a claim about its gain.
 
-    gained: the gain of training, which sets the scale. times: the factor by which the seeds must
-    increase to decide. The verdict is underpowered if it is neither confirmed nor contradicted. The
-    claims are
-      larger      confirmed if the whole interval is above 0, contradicted if the interval excludes
-                  a gain of SMALL x gained
-      smaller     as "larger", with the opposite sign
-      not larger  the opposite verdict of "larger"
-      alike       confirmed if the interval is within ALIKE x gained of 0, contradicted if the whole
-                  interval is outside this range
+    gained: the gain of training, which sets the scale. times: the factor by which the number of
+    seeds must increase to decide the claim. The claims are
+      larger      confirmed if the interval is above 0, contradicted if below SMALL x gained
+      smaller     as "larger", for the gain with its sign reversed
+      not larger  confirmed if "larger" is contradicted, contradicted if "larger" is confirmed
+      alike       confirmed if the interval is within +-ALIKE x gained, contradicted if outside
+
+    The interval is the 90% interval of the contrast. If a claim is neither confirmed nor
+    contradicted, the verdict is underpowered.
     """
     gain, half = -c["gain"] if claim == "smaller" else c["gain"], c["half"]
     if claim == "alike":
@@ -873,7 +929,7 @@ def judged(*parts):
     """Return dict(verdict, times) for a claim that needs all `parts`, the arguments of `judge`.
 
     verdict: confirmed if all parts are confirmed, contradicted if any part is contradicted, else
-    underpowered. times: the factor by which the seeds must increase to decide all parts.
+    underpowered. times: the factor by which the number of seeds must increase to decide all parts.
     """
     verdicts, times = zip(*(judge(*part) for part in parts))
     verdict = next((v for v in ("contradicted", "underpowered") if v in verdicts), "confirmed")
@@ -881,11 +937,11 @@ def judged(*parts):
 
 
 def constant_n(tables, groups):
-    """Return (n, cost): the n with the smallest cost if one n is used in all `tables`.
+    """Return (n, cost) for the n that costs least if the same n is used in all `tables`.
 
-    groups: {n: its keys}. Each n is at its best key. cost: the most that another n can be better
-    than n in any table, by the upper end of the interval. The largest n is excluded, because a
-    constant largest n would not exclude a rise.
+    groups: {n: its keys in a table}. For each n the best of its keys counts. cost: the most by
+    which another n may be better than this n in any table (the upper end of the 90% interval). The
+    largest n is not a candidate, because a rise of the best n above the largest n would not show.
     """
     costs = dict.fromkeys(list(groups)[:-1], -math.inf)
     for table in tables:
@@ -902,17 +958,21 @@ def constant_n(tables, groups):
 def shift(first, second, gained, n_of=int):
     """Judge whether the best n is larger in the table `second` than in the table `first`.
 
-    Both tables have the same runs, for example early and late. n_of(key): the key's n. An n that
-    has several keys, such as several lr, is at its best key. gained: as in `judge`. Raises Missing
-    if there are fewer than three n. Returns dict
-      a, b         the best n in `first` and in `second`, one in each of the `folds`
-      loses        the contrast a minus b in `first`
-      gains        the contrast b minus a in `second`
-      flat, worst  n and cost of `constant_n` for the two tables
-      censored     whether flat is the smallest n run, so that a rise below it would not show
-      verdict      if loses and gains are above 0: confirmed if b >= a in every fold, contradicted
-                   if b <= a in every fold. Otherwise contradicted if worst is below SMALL x gained
-                   and flat is not censored, else underpowered
+    Both tables have the same runs, for example early and late in training. n_of(key): the n of a
+    key. If an n has several keys, such as several lr, the best key counts. gained: as in `judge`.
+    Raises Missing if there are fewer than three n. Returns dict
+      a         the best n in `first`, in each of the `folds`
+      b         the best n in `second`, in each of the `folds`
+      loses     the contrast a minus b in `first`
+      gains     the contrast b minus a in `second`
+      flat      the n of `constant_n` for the two tables
+      worst     the cost of `constant_n` for the two tables
+      censored  whether flat is the smallest n, so that a rise at smaller n would not show
+      verdict   confirmed, contradicted or underpowered
+
+    If the intervals of loses and gains are above 0, the best n differs: the verdict is confirmed if
+    b >= a in every fold, and contradicted if b <= a in every fold. In all other cases it is
+    contradicted if worst is below SMALL x gained and flat is not censored, else underpowered.
     """
     groups = {n: [key for key in first if n_of(key) == n] for n in sorted(set(map(n_of, first)))}
     if len(groups) < 3:
@@ -922,7 +982,8 @@ def shift(first, second, gained, n_of=int):
     loses = heldout_gap(first, *((groups[x], groups[y]) for x, y in zip(a, b)))[1]
     gains = heldout_gap(second, *((groups[y], groups[x]) for x, y in zip(a, b)))[1]
     flat, worst = constant_n((first, second), groups)
-    censored = flat == min(groups) and flat > 2  # no n is below 2, the smallest group
+    # n = 2 is the smallest possible group, so no rise is missed below it
+    censored = flat == min(groups) and flat > 2
     verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
     if loses["gain"] > loses["half"] and gains["gain"] > gains["half"]:
         if all(y >= x for x, y in zip(a, b)):
@@ -934,10 +995,11 @@ def shift(first, second, gained, n_of=int):
 
 
 def mean_shift(shifts):
-    """Return one `shift` for several groups, for example one group for each B_p.
+    """Combine the `shifts` of several groups into one, for example of one group for each B_p.
 
-    loses, gains: the means over groups. Their `half` is a mean too and does not shrink, because the
-    groups share problems. verdict: confirmed if n decreases in no group and both means exceed their
+    Returns a dict like that of `shift`. loses, gains: the means over groups. Their `half` is the
+    mean of the groups' `half`. It does not shrink with more groups, because the groups share
+    problems. verdict: confirmed if n decreases in no group and both means exceed their
     `half`. Contradicted if the verdict of any group is contradicted. Otherwise underpowered.
     """
     mean = {key: {part: np.mean([c[key][part] for c in shifts]) for part in ("gain", "half")}

@@ -3,11 +3,12 @@
     python tools/mirror.py runs/easy/RUN --to=tensorboard    # pip install tensorboard
     WANDB_MODE=offline python tools/mirror.py runs/easy/RUN --to=wandb    # pip install wandb
 
-Copying ends at the log's end record, or on Ctrl-C. A number of an update is called train/NAME, a
-number of an evaluation SET/NAME. The x axis is rollouts. If a run is resumed, the trainer cuts its
-log back to the last checkpoint. mirror.py then writes all numbers again, and TensorBoard replaces
-the old points. The files of TensorBoard and W&B are in the run's folder. The project in W&B is
-WANDB_PROJECT (default isocompute), and the run's name there is SWEEP_RUN, from the two folders.
+Copying ends when the run ends, or on Ctrl-C. A field NAME of an update is called train/NAME, and a
+field of an evaluation on the set SET is called SET/NAME. The x axis is rollouts. If a run is
+resumed, the trainer cuts its log back to the last checkpoint. mirror.py then writes all numbers
+again, and TensorBoard replaces the old points. The files of TensorBoard and W&B are written to the
+run's folder. The environment variable WANDB_PROJECT names the W&B project (default isocompute). The
+run in W&B is called SWEEP_RUN, after the sweep's folder and the run's folder.
 """
 import os
 import sys
@@ -20,7 +21,7 @@ from core.log import read_log  # noqa: E402
 
 
 def scalars(record):
-    """Return the numbers of a log's record as {name: number}, such as train/reward, val/avg@4."""
+    """Return the numbers of one log record as {name: number}, with names such as val/avg@4."""
     part = dict(step="train", eval=record.get("set", "val")).get(record["type"])
     return {f"{part}/{key}": value for key, value in record.items()
             if part and key not in ("step", "rollouts", "samples", "k")
@@ -42,7 +43,8 @@ def to_tensorboard(folder, config):
 def to_wandb(folder, config):
     """Return a function write(numbers, rollouts) that writes to a run of W&B."""
     import wandb
-    sweep, run = folder.resolve().parts[-2:]  # two sweeps may have runs of the same name
+    # the id has the name of the sweep too, because two sweeps may have runs of the same name
+    sweep, run = folder.resolve().parts[-2:]
     run = wandb.init(project=os.environ.get("WANDB_PROJECT", "isocompute"), group=sweep,
                      id=f"{sweep}_{run}", name=f"{sweep}_{run}", dir=str(folder), config=config,
                      allow_val_change=True, resume="allow")
@@ -51,10 +53,10 @@ def to_wandb(folder, config):
 
 
 def follow(folder, to, every=5.0):
-    """Write the numbers of the run in `folder` until the run ends.
+    """Copy the numbers of the run in `folder`, as they are logged, until the run ends.
 
-    to: `to_tensorboard` or `to_wandb`. every: seconds between two readings of the log. If the log
-    was cut back, all numbers are written again.
+    to: `to_tensorboard` or `to_wandb`. every: seconds between two reads of the log. If the trainer
+    cut the log back, all numbers are written again.
     """
     sent = []
     while not sent or sent[-1]["type"] != "end":

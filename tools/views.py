@@ -1,6 +1,7 @@
-"""tools/views.py: pictures of a sweep that no later stage needs: `frontier.py --view=NAME`.
+"""tools/views.py: views of a sweep that only draw and print, for `frontier.py --view=NAME`.
 
-Each view is a row of VIEWS in frontier.py. docs/analysis.md says what each view shows.
+No later stage needs the files of these views. Each view is a row of VIEWS in frontier.py.
+docs/analysis.md says what each view shows.
 """
 import functools
 import math
@@ -28,8 +29,9 @@ def lr(sweep, cfg):
     """Return two panels: n*(C) at one lr_base for all n, and at the best lr_base of each n.
 
     The view uses the B_p with the most cells, and only the n that ran at several lr_base. rule:
-    the lr_base of the best cell. rows: the best lr_base of each n, at the largest budget that all
-    cells of this n reached. slope: the slope of log(best lr) over log B, None if there is one n.
+    the lr_base of the best cell, which the first panel uses for all n. rows: the best lr_base of
+    each n, at the largest budget that all cells of this n reached. slope: the slope of
+    log(best lr) over log B, None if there is only one n.
     """
     B_p, cells = max(by_B_p(sweep["all_cells"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)
@@ -105,18 +107,19 @@ def describe_lr(front):
 
 @functools.cache
 def range_of_noise(k):
-    """Return the 95% quantile of max - min of k estimates of the same value with normal errors.
+    """Return the 95% quantile of max - min over k estimates that differ only by normal errors.
 
-    The unit is the standard deviation of an estimate.
+    The unit is the standard deviation of one estimate.
     """
     return stats.studentized_range.ppf(0.95, k, 1e4)
 
 
 def sensitivity(sweep, cfg):
-    """Return the reward over n at each B_p and over B_p at each n, as lines (section 4.2).
+    """Return lines for a plot: reward over n at each B_p, and reward over B_p at each n.
 
-    A line is at the largest budget that all of its cells reached. spread: the range of its rewards.
-    by_noise: the 95% quantile of this range if all cells were equal.
+    See section 4.2 of the paper. The rewards of a line are at the largest budget that all cells of
+    the line reached. spread: the largest minus the smallest reward of a line. by_noise: the 95%
+    quantile of spread if all cells were equally good.
     """
     lines = []
     for over, fixed in (("n", "B_p"), ("B_p", "n")):
@@ -140,7 +143,8 @@ def sensitivity(sweep, cfg):
 
 
 def line_colours(fixed, lines):
-    """Return {value of `fixed`: colour} for lines of `sensitivity`: grey if `fixed` is B_p."""
+    """Return {value of `fixed`: colour} for the lines of `sensitivity`. fixed: "n" or "B_p". For
+    B_p the colours are greys."""
     values = [line[fixed] for line in lines]
     greys = np.linspace(0, 0.75, len(values)).astype(str)
     return colours(values) if fixed == "n" else dict(zip(sorted(values), greys))
@@ -168,7 +172,8 @@ def draw_sensitivity(front, path):
 
 
 def describe_sensitivity(front):
-    """Yield for each line as text: the spread of its rewards, and the spread that noise makes."""
+    """Yield a line of text for each line of the plot: the spread of the rewards, and the spread
+    that noise alone can cause."""
     for line in front["lines"]:
         fixed = "B_p" if line["over"] == "n" else "n"
         yield (f"  over {line['over']} at {fixed} = {line[fixed]}: spread "
@@ -177,11 +182,11 @@ def describe_sensitivity(front):
 
 
 def slices(sweep, cfg):
-    """Return slices of each B_p: the reward over n at the largest budget and at 1/2, 1/4 and 1/8 of
-    this budget.
+    """Return slices for each B_p. A slice is the reward over n at one budget.
 
-    A slice is dict(B_p, C, n, reward, half, near, best). half: half of the reward's 90% interval.
-    near: a mask of the n that are tied with the best. best: the index of the best n.
+    The budgets are the largest one, and 1/2, 1/4 and 1/8 of it. A slice is a dict(B_p, C, n,
+    reward, half, near, best). half: half of the 90% interval of the reward. near: the mask of the n
+    that are tied with the best. best: the index of the best n.
     """
     grid, out = sweep["grid"], []
     for B_p, cs in by_B_p(sweep["best_lr_cells"]).items():
@@ -209,7 +214,7 @@ def draw_slices(front, path):
         lines = [s for s in front["slices"] if s["B_p"] == B_p]
         ns = sorted({n for s in lines for n in s["n"]})
         for i, s in enumerate(lines):
-            # a small shift in n, so that the intervals of four budgets do not cover each other
+            # shift the points a little in n, so that the intervals of four budgets do not overlap
             shift = 2 ** (0.07 * (i - (len(lines) - 1) / 2))
             x, R = np.array(s["n"]) * shift, np.array(s["reward"])
             ax.errorbar(x, R, s["half"], color=SHADES[2 * i], marker="o", ms=4, lw=1.6,
@@ -230,7 +235,7 @@ def draw_slices(front, path):
 
 
 def describe_slices(front):
-    """Yield for each slice as text: the best n, its reward, and the n tied with it."""
+    """Yield a line of text for each slice: the best n, its reward, and the n tied with the best."""
     for s in front["slices"]:
         tied = [n for n, ok in zip(s["n"], s["near"]) if ok]
         yield (f"  B_p = {s['B_p']:<4} C = {format_si(s['C']):>6}: n = {s['n'][s['best']]:<4} "
@@ -242,13 +247,13 @@ def describe_slices(front):
 # Pass rates of the training problems
 
 def thin(samples, correct, k):
-    """Return the share of problems with 0 to k solved rollouts if each problem had k rollouts.
+    """Return the shares (k + 1,) of problems with 0, 1, ..., k solved rollouts out of k.
 
-    Returns (k + 1,). samples, correct (P,): a problem's rollouts, and how many are solved. A run
+    samples, correct (P,): how many rollouts a problem has, and how many of them are solved. A run
     with a larger n has more rollouts per problem, so it has fewer problems with no solved rollout.
-    For a comparison, k rollouts of each problem are drawn without replacement. The mean over all
-    draws is hypergeometric, so no random numbers are needed. Problems with fewer than k rollouts
-    are left out.
+    To make runs comparable, k rollouts of each problem are drawn without replacement. The mean over
+    all draws is hypergeometric, so no random numbers are needed. Problems with fewer than k
+    rollouts are left out.
     """
     comb, out = math.comb, np.zeros(k + 1)
     tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
@@ -258,11 +263,11 @@ def thin(samples, correct, k):
 
 
 def polarisation(samples, correct):
-    """Return the polarisation of pass rates p, 1 - E[p (1 - p)] / (mean p (1 - mean p)).
+    """Return the polarisation 1 - E[p (1 - p)] / (E[p] (1 - E[p])) of the problems' pass rates p.
 
-    samples, correct (P,): as in `thin`. The result is 0 if all problems have the same p, 1 if every
-    problem is always or never solved, and NaN if the mean is 0 or 1. p (1 - p) is estimated without
-    bias.
+    samples, correct (P,): how many rollouts a problem has, and how many of them are solved. The
+    polarisation is 0 if all problems have the same p, and 1 if every problem is always or never
+    solved. It is NaN if E[p] is 0 or 1. The estimate of p (1 - p) is unbiased.
     """
     s, c = np.asarray(samples, float), np.asarray(correct, float)
     s, c = s[s > 1], c[s > 1]
@@ -273,12 +278,13 @@ def polarisation(samples, correct):
 
 
 def pass1(sweep, cfg):
-    """Return pass rates of the training problems, for all runs of one B_p (section 5.1).
+    """Return pass rates of the training problems during training (paper, section 5.1).
 
-    The B_p is that with the most n. `moments` of a run are its train_pass records, and `matched` is
-    the record nearest to the n M that all runs reached. A train_pass record holds the rollouts of
-    the updates between two evaluations, or if it is fresh (--pass_at), rollouts of the policy at
-    one update. If every run has fresh records, only these are used.
+    The view uses the runs of the B_p with the most n. moments: a dict for each train_pass record of
+    a run. matched: the moment nearest to the largest n M that all runs reached. A train_pass record
+    has the rollouts of all updates between two evaluations. With --pass_at there are also fresh
+    records, whose rollouts are drawn from the policy at one update. If every run has fresh records,
+    only these are used.
     """
     runs = [run for run in sweep["runs"] if run["passes"]]
     fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in runs)
@@ -308,11 +314,12 @@ def four_of(count):
 
 
 def draw_pass1(front, path):
-    """Draw Figures 11 and 27.
+    """Draw the paper's Figures 11 and 27.
 
-    Upper row: the distribution of pass rates at matched n M; then, over C, the share of problems
-    with no rollout solved, the share with all solved, and the polarisation. Lower row: the
-    distribution at up to four budgets, for up to four n.
+    The first panel of the upper row has the distribution of pass rates, at the same n M for all
+    runs. The other three have, over C, the share of problems with no rollout solved, the share with
+    all rollouts solved, and the polarisation. The lower row has the distribution of pass rates at
+    up to four budgets, in one panel for each of up to four n.
     """
     k, colour = front["k"], colours({r["n"] for r in front["passes"]})
     fig, (axes, below) = canvas(2, 4, (12, 7.4))
@@ -329,7 +336,7 @@ def draw_pass1(front, path):
                 ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4,
                         **style)
                 for m in r["moments"]:
-                    if not m["C"]:  # a logarithmic axis has no C = 0
+                    if not m["C"]:  # a log axis has no C = 0, so draw a horizontal line
                         ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
     axes[0].set(xlabel=f"solved of {k}, as a share", ylabel="share of the training problems",
                 title=f"at n M = {format_si(front['nM'])}")
@@ -363,7 +370,7 @@ def draw_pass1(front, path):
 
 
 def describe_pass1(front):
-    """Yield for each run as text: its pass rates at matched n M."""
+    """Yield a line of text for each run: its pass rates at the n M that all runs reached."""
     for r in front["passes"]:
         m = r["matched"]
         yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {format_si(m['C'])} {m['problems']} "
@@ -377,8 +384,9 @@ def describe_pass1(front):
 def training(sweep, cfg):
     """Return every number of the step records over C, for the runs of the B_p with the most runs.
 
-    The updates of a run are cut into at most 64 stretches. A field has one value per stretch: its
-    mean, NaN if the log has no number there. A field that you add to the log needs no code here.
+    The updates of a run are cut into at most 64 stretches. The value of a field in a stretch is its
+    mean over the updates, NaN if the log has no number there. If you add a field to the log, you
+    need no code here.
     """
     runs = [run for run in sweep["runs"] if run["steps"]]
     if not runs:
@@ -412,7 +420,8 @@ def draw_training(front, path):
 
 
 def describe_training(front):
-    """Yield for each field as text: its mean over the seeds of each n, in the last stretch."""
+    """Yield a line of text for each field: its mean for each n, over the seeds and the last stretch
+    of updates."""
     for key in front["fields"]:
         ends = {}
         for line in front["lines"]:
