@@ -1,7 +1,7 @@
-"""results/arms.py: thin, compare, describe and draw the runs of labelled arms.
+"""results/arms.py: what figures.py needs to read, compare, describe and draw the runs of arms.
 
-An arm is a folder of runs, ARM/RUN/log.jsonl (.gz if it is thinned). presets.json of the data
-folder names the arms of each study. figures.py builds on this file. A reward is a mean over the
+An arm is a named folder of runs, ARM/RUN/log.jsonl. A thinned copy of a log ends in .gz.
+presets.json of the data folder names the arms of each study. A reward is a mean over the
 evaluations in a window of C, by default the last quarter of the budget. Intervals are 90%, over
 seeds and validation problems, or over problems only if there is one seed (core/stats.py).
 """
@@ -25,20 +25,23 @@ from core.stats import ALPHA, SMALL, Missing, cells_of, contrast, shift, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Step fields of a thinned log, in which a record covers a stretch of updates. COUNTERS have the
-# value of the last update, AVERAGED the mean over the updates
+# In a thinned log a step record covers several updates. Its fields in COUNTERS have the value of
+# the last of these updates. Its fields in AVERAGED have the mean over them
 COUNTERS = "type step rollouts tokens wall_s".split()
 AVERAGED = ("reward entropy kl grad_norm response_len frac_all_right frac_all_wrong "
             "gen_s train_s").split()
-KEPT_STEPS = 64  # step records in a thinned log
-# windows, as shares of a run's budget C
+KEPT_STEPS = 64  # a thinned log has at most this many step records
+
+# Windows (lo, hi] of evaluations, as shares of a run's budget C
 EARLY, MIDDLE, LATE, START = (0.06, 0.125), (0.3, 0.5), (0.75, 1.0), (-1, 0)
-# A cell with fewer updates is drawn but not judged, because in the paper a larger n takes the lead
-# after 155 to 264 updates
+# A cell with fewer than DEEP updates is drawn but not judged, because in the paper a larger n takes
+# the lead after 155 to 264 updates
 DEEP = 150
 
-LRS = "_quarter", "_half", "_double"  # the arm ARM_half is ARM at half the lr_base
-SPLITS = dict(  # {how the file name of a split of sample.py begins: its name in figures}
+LRS = "_quarter", "_half", "_double"  # suffixes: easy_half is the arm easy at half its lr_base
+
+# {prefix of a file that sample.py writes: the name of its problems in figures}
+SPLITS = dict(
     extreme="Unsolved", mix_hard="Unsolved", mix_dual="half Unsolved, half Easy",
     mix_tri="50/25/25 Unsolved, Easy, Very Easy", level_easy="Easy", level_very_easy="Very Easy",
     easy="Easy", hard="Hard", mixed="a mixed set", aime24="AIME24")
@@ -48,8 +51,10 @@ SPLITS = dict(  # {how the file name of a split of sample.py begins: its name in
 # Thinned copies
 
 def thin(records):
-    """Return the records of a finished log with at most KEPT_STEPS step records, each the mean over
-    a stretch of updates."""
+    """Return the records of a finished log, with at most KEPT_STEPS step records.
+
+    Each step record that is returned stands for several updates, see COUNTERS and AVERAGED.
+    """
     steps = [r for r in records if r.get("type") == "step"]
     out = [r for r in records if r.get("type") != "step"]
     stretches = np.array_split(np.arange(len(steps)), min(KEPT_STEPS, len(steps))) if steps else []
@@ -79,7 +84,7 @@ def keep(source, target):
             with atomic_write(copy) as part:
                 part.write_bytes(gzip.compress(text.encode(), 9, mtime=0))  # reproducible bytes
             new += 1
-    # copied each time, because a sweep.json changes if its sweep is extended
+    # sweep.json is copied each time, because it changes if its sweep is extended
     for path in source.glob("[!.]*/sweep.json"):
         if (target / path.parent.name).is_dir():
             shutil.copy(path, target / path.parent.name / "sweep.json")
@@ -93,8 +98,10 @@ def keep(source, target):
 
 @functools.cache
 def read(path, part="val", unit="rollouts", metric="avg@4"):
-    """Return the run of core/runs.read_run with its path and budget, or None if the folder cannot
-    be used."""
+    """Return the run that core.runs.read_run reads from a folder, or None if it cannot be used.
+
+    The keys `path` and `budget` (in rollouts) are added to the run.
+    """
     try:
         run = read_run(Path(path), metric, unit, part)
     except BadInput:
@@ -109,12 +116,15 @@ def most_frequent(values):
     return max(values, key=values.count, default=None)
 
 
-REPORTED = set()  # arms whose dropped runs are already on stderr
-USED = {}  # {path: (run, budget)} of the runs that the current row has used
+# The arms whose dropped runs have been printed, so that they are printed once
+REPORTED = set()
+
+# {path: (run, budget)} of the runs that the current row of the table has used
+USED = {}
 
 
 def note_used(cells):
-    """Add the runs of {key: {seed: run}} to USED."""
+    """Note in USED that the current row uses the runs of `cells`, {key: {seed: run}}."""
     for run in flat(cells):
         USED[run["path"]] = run, max(run["budget"], USED.get(run["path"], (run, 0))[1])
 
@@ -123,9 +133,9 @@ class Atlas:
     """The arms in `folder`, with the folder `out` for figures.
 
     words: command-line words that change a study, such as its data folder, n, B_p or seeds. own:
-    whether this is the committed study of results/README.md, in which later seeds and an lr tuned
-    for each n decide. The paper's figures do not need these. drawn: {figure: (its panels, the runs
-    that it shows)} of the figures drawn until now.
+    True for the committed study of results/README.md. Its verdicts need an lr tuned for each n, and
+    seeds later than those that suggested a claim. A study with the paper's settings needs neither.
+    drawn: {figure: (its panels, the runs that it shows)} for the figures drawn until now.
     """
 
     def __init__(self, folder, out, words=(), own=False):
@@ -137,12 +147,15 @@ class Atlas:
         return {Path(cfg["runs"]).name: cfg for cfg in sweep.arms(study, self.words)}
 
     def present(self, study, **like):
-        """Return the arms of a study that have runs here and whose config has the values `like`."""
+        """Return the names of the arms of a study that have runs in this folder.
+
+        like: values, by key, that the config of an arm must have.
+        """
         return [name for name, cfg in self.configs(study).items() if (self.folder / name).is_dir()
                 and all(cfg[key] == value for key, value in like.items())]
 
     def runs(self, name):
-        """Return the ended runs of an arm that can be compared."""
+        """Return the runs of an arm that have ended and belong to one experiment."""
         folder = self.folder / name
         found = [read(str(path.parent)) for path in sorted(folder.glob("*/log.jsonl*"))]
         runs, dropped = comparable([run for run in found if run and ended(run)],
@@ -161,13 +174,14 @@ class Atlas:
         return min(2, max(map(len, seeds.values()), default=1))
 
     def lrs(self, name):
-        """Return {lr_base: `cells` at this lr_base} of an arm, in order of lr_base."""
+        """Return {lr_base: {(B_p, n): {seed: run}}} of an arm, sorted by lr_base."""
         return {lr: self.cells(name, lr) for lr in sorted({r["lr"] for r in self.runs(name)})}
 
     def cells(self, name, lr=None):
-        """Return {(B_p, n): {seed: run}} of an arm at one lr_base (None: the most frequent).
+        """Return {(B_p, n): {seed: run}} of an arm at the lr_base `lr`.
 
-        Runs are cut to their most frequent budget; shorter runs are left out.
+        If `lr` is None, the most frequent lr_base is used. Runs are cut to their most frequent
+        budget, and shorter runs are left out.
         """
         runs = self.runs(name)
         lr = lr or most_frequent([run["lr"] for run in runs])
@@ -179,11 +193,11 @@ class Atlas:
         return out
 
     def arm(self, name, B_p=None, ns=(), lr=None, least=None):
-        """Return {n: {seed: run}} of an arm's cells with enough seeds, at one B_p (None: the one
-        with most n).
+        """Return {n: {seed: run}} of an arm at one B_p, with only the cells that have enough seeds.
 
-        ns: only these n. least: the number of seeds that a cell needs. Raises Missing if no cell is
-        left, or if an n of `ns` has none.
+        B_p: None for the B_p with the most n. ns: take only these n, or all if `ns` is empty.
+        least: the number of seeds that a cell needs. Raise Missing if no cell is left, or if an n
+        in `ns` has no cell.
         """
         least = least or self.min_seeds(name)
         cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) >= least}
@@ -218,7 +232,7 @@ def config_of(cells):
 
 
 def one_cell(atlas, arm):
-    """Return {seed: run} of the smallest n of an arm."""
+    """Return {seed: run} of the cell with the smallest n of an arm."""
     return next(iter(atlas.arm(arm).values()))
 
 
@@ -230,7 +244,7 @@ def level(name):
 
 
 def titled(cfg):
-    """Return the training problems, the algorithm if it is not GRPO, and B_p as text."""
+    """Return a title for a run: its training problems, its B_p, and its algorithm if not GRPO."""
     text = level(cfg["train_set"]) + f", {cfg['algo'].upper()}" * (cfg["algo"] != "grpo")
     return f"{text}, B_p = {cfg['B_p']}"
 
@@ -239,7 +253,7 @@ def titled(cfg):
 # Rewards, and comparisons of them
 
 def of_set(run, name):
-    """Return a run with the evaluations of the set `name` instead of "val"."""
+    """Return a run with its evaluations on the validation set `name` instead of on "val"."""
     if name == "val":
         return run
     found = read(run["path"], name)
@@ -249,8 +263,11 @@ def of_set(run, name):
 
 
 def rewards(run, metric="avg@4", of="val", window=LATE):
-    """Return the metric of each problem (P,), averaged over the evaluations in a window (lo C, hi
-    C]. If the run diverged before the window, return the metric at its last evaluation."""
+    """Return the metric of each validation problem (P,), averaged over the evaluations in a window.
+
+    window: (lo, hi) takes the evaluations after lo C and up to hi C. of: the validation set. If the
+    run diverged before the window, return the metric at its last evaluation.
+    """
     e, C = of_set(run, of), run["budget"]
     at = (e["C"] > window[0] * C) & (e["C"] <= window[1] * C * (1 + 1e-9))
     if not at.any():
@@ -261,7 +278,10 @@ def rewards(run, metric="avg@4", of="val", window=LATE):
 
 
 def step_mean(run, field, window=LATE):
-    """Return the mean of a field of a run's step records in a window (lo C, hi C]: (1,)."""
+    """Return the mean of a field of a run's step records, as an array (1,).
+
+    window: (lo, hi) takes the updates after lo C and up to hi C.
+    """
     lo, hi = (share * run["budget"] for share in window)
     C, values = run["steps"]["rollouts"], run["steps"].get(field)
     values = [] if values is None else values[(lo < C) & (C <= hi) & np.isfinite(values)]
@@ -271,10 +291,10 @@ def step_mean(run, field, window=LATE):
 
 
 def table_of(cells, value=rewards, **how):
-    """Return {key: (S, P)} of value(run, **how) for the seeds that all cells have.
+    """Apply `value` to the runs of `cells`, {key: {seed: run}}. Return {key: array (S, P)}.
 
-    The runs are cut to the smallest budget of these cells. Raises Missing if the cells have no seed
-    in common.
+    A row of an array is value(run, **how) for one of the S seeds that all cells have. The runs are
+    cut to the smallest budget of the cells first. Raise Missing if the cells share no seed.
     """
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
     if not seeds:
@@ -286,8 +306,10 @@ def table_of(cells, value=rewards, **how):
 
 
 def gained(cells, **how):
-    """Return the gain of training: the best cell's mean at the end minus the base model's mean. The
-    gain is only a scale, so the row does not count these runs as used."""
+    """Return the gain of training: the best cell's mean at the end minus the base model's mean.
+
+    The gain only sets the scale of a verdict, so the runs read here are not added to USED.
+    """
     used = dict(USED)
     end, start = table_of(cells, **how), table_of(cells, window=START, **how)
     USED.clear()
@@ -296,20 +318,25 @@ def gained(cells, **how):
 
 
 def shift_of(cells, n_of=int):
-    """Return `shift` of the best n from the window EARLY to LATE, for {key: {seed: run}}.
-    n_of(key): the key's n."""
+    """Return the result of core.stats.shift: does the best n rise from the window EARLY to LATE?
+
+    cells: {key: {seed: run}}. n_of(key): the n of a key.
+    """
     early, late = (table_of(cells, window=window) for window in (EARLY, LATE))
     return shift(early, late, gained(cells), n_of)
 
 
 def updates(run, C=None):
-    """Return the updates M that a run makes with a budget C (None: the run's budget)."""
+    """Return M, the number of updates that a run makes with a budget C (None: its own budget)."""
     return int((C or run["budget"]) // (run["config"]["B_p"] * run["config"]["n"]))
 
 
 def deep_cells(cells, name="n = {}"):
-    """Return (the cells with DEEP updates or more, a sentence that names the other cells). If fewer
-    than two cells are deep, return all cells, and `atlas.row_of` marks the row as underpowered."""
+    """Return (the deep cells, a sentence that names the other cells).
+
+    A deep cell makes DEEP updates or more. If fewer than two cells are deep, all cells are
+    returned. Then atlas.py gives the row the verdict underpowered.
+    """
     M = {key: updates(flat({key: runs})[0]) for key, runs in cells.items()}
     kept = {key: runs for key, runs in cells.items() if M[key] >= DEEP}
     if len(kept) < 2 or len(kept) == len(cells):
@@ -319,7 +346,7 @@ def deep_cells(cells, name="n = {}"):
 
 
 # --------------------------------------------------------------------------------------------------
-# Does the best n rise? core.stats.verdict_of, as the verdict of a row
+# Does the best n rise? Here the test core.stats.verdict_of becomes the verdict of a table row
 
 def shortened(run, C):
     """Return a run cut to C rollouts."""
@@ -329,10 +356,11 @@ def shortened(run, C):
 
 
 def rises_in(groups):
-    """Return {key: `verdict_of`} of groups {key: {n: {seed: run}}}, each at one lr_base.
+    """Return {key: the dict of core.stats.verdict_of} for groups {key: {n: {seed: run}}}.
 
-    The groups are cut to the same budget, and their noise is estimated together. The verdict is
-    flat if one n loses less than SMALL times the gain of training to every other n.
+    Each group has one lr_base. The groups are cut to the same budget, and their noise is estimated
+    together. The verdict is flat if one n loses less than SMALL times the gain of training to every
+    other n.
     """
     cells = {(key, n): runs for key, group in groups.items() for n, runs in group.items()}
     note_used(cut(cells))
@@ -349,10 +377,12 @@ def rises_in(groups):
 
 
 def law_verdict(v, ns):
-    """Return the verdict on the claim "n* rises" from `v`, a `verdict_of` over the n in `ns`.
+    """Return the verdict on the claim "n* rises".
 
-    contradicted: n* falls, or one n is good enough at every budget. If this n is the smallest in
-    `ns` and above 2, the verdict is underpowered, because a rise below this n would not show.
+    v: the result of core.stats.verdict_of for the n in `ns`. The verdict is confirmed if n* rises.
+    It is contradicted if n* falls or one n is good enough at every budget. But if this n is the
+    smallest in `ns` and above 2, the verdict is underpowered, because a rise from a smaller n would
+    not show.
     """
     if min(v["p"], v["p_falls"]) <= ALPHA < max(v["p"], v["p_falls"]):
         return "confirmed" if v["p"] <= ALPHA else "contradicted"
@@ -364,8 +394,11 @@ def law_verdict(v, ns):
 # Text
 
 def rise_text(v):
-    """Return `v`, a `verdict_of`, as text: p for a rise and for a fall, the n tied with the best in
-    the first and in the last window, and the most that `n_flat` loses."""
+    """Return `v`, a result of core.stats.verdict_of, as text.
+
+    The text has p for a rise and for a fall, the n tied with the best in the first and in the last
+    window, and the most that `n_flat` loses.
+    """
     first, last = (", ".join(map(str, v["sets"][i])) for i in (0, -1))
     return (f"p = {v['p']:.3f} for a rise, {v['p_falls']:.3f} for a fall; best n {first} from "
             f"C = {format_si(v['windows'][0][0])}, {last} to {format_si(v['windows'][-1][1])}; "
@@ -406,12 +439,15 @@ def best_text(table):
 
 
 def choices_text(chosen):
-    """Return the choices in the folds as text, the most frequent first: "8", or "8 or 2"."""
+    """Return the values that the folds chose as text, the most frequent first: "8" or "8 or 2"."""
     return " or ".join(map(str, sorted(set(chosen), key=lambda x: (-chosen.count(x), str(x)))))
 
 
 def shift_text(c, names=("early", "at the end"), what="n"):
-    """Return a `shift` of the best `what` as text. names: the names of the two conditions."""
+    """Return `c`, a result of core.stats.shift for the best `what`, as text.
+
+    names: the names of the two conditions that are compared.
+    """
     first, second = names
     text = f"best {what} {first} {choices_text(c['a'])}, {second} {choices_text(c['b'])}; "
     if c["a"] != c["b"]:
@@ -424,14 +460,13 @@ def shift_text(c, names=("early", "at the end"), what="n"):
 
 
 # --------------------------------------------------------------------------------------------------
-# Figures. A panel is a function that draws on an axis
+# Figures. A panel is a function that draws on the matplotlib axis it is given
 
 def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts", name=""):
-    """Return a panel of reward over C with a thick line for each cell's mean and a thin line for
-    each seed.
+    """Return a panel of reward over C: a thick line for the mean of each cell, a thin one per seed.
 
-    unit: `updates` for M instead of C. name: the name of the problems in the label of the y axis.
-    The base model is a dotted line, because a log axis has no C = 0.
+    unit: "updates" draws the reward over M instead. name: how the label of the y axis names the
+    problems. The base model is a dotted line across the panel, because a log axis has no C = 0.
     """
     style, name = styles(cells), name or ("validation" if of == "val" else level(of))
 
@@ -473,9 +508,9 @@ def styles(keys):
 
 
 def training(cells, field, title="", label="{}", name=""):
-    """Return a panel of a step field over C, with a line for each run.
+    """Return a panel of a field of the step records over C, with a line for each run.
 
-    name: label of the y axis.
+    name: the label of the y axis.
     """
     style = styles(cells)
 
@@ -494,8 +529,8 @@ def training(cells, field, title="", label="{}", name=""):
 def figure(atlas, name, panels, title, across=3, note=""):
     """Draw panels, `across` in a row, into NAME.png in atlas.out, and return the file's name.
 
-    title: the quantity and the problems. The small type below the figure has the runs that the row
-    has used, and `note`.
+    title: the quantity and the problems. Small print below the figure names the runs that the
+    current row has used, followed by `note`.
     """
     atlas.drawn[name] = panels, dict(USED)
     across = min(across, len(panels))
@@ -514,7 +549,7 @@ def figure(atlas, name, panels, title, across=3, note=""):
 
 
 def runs_text():
-    """Return the runs that the current row has used as text: number, seeds, budget."""
+    """Describe the runs that the current row has used as text: their number, seeds and budget."""
     if not USED:
         return ""
     seeds = sorted({run["config"]["seed"] for run, _ in USED.values()})
@@ -526,7 +561,7 @@ def runs_text():
 # A sweep through frontier.py
 
 def analysed(cells, unit="rollouts", metric="avg@4"):
-    """Return frontier.analyse of the runs in {key: {seed: run}}."""
+    """Return the dict of frontier.analyse for the runs of `cells`, {key: {seed: run}}."""
     how = () if (unit, metric) == ("rollouts", "avg@4") else ("val", unit, metric)
     runs = [read(run["path"], *how) for run in flat(cells)]
     folders = dict.fromkeys(str(Path(run["path"]).parent) for run in runs)
@@ -540,6 +575,6 @@ def draw_view(atlas, view, name, cells, title):
     content, draw, _ = frontier.VIEWS[view]
     swept = analysed(cells)
     front = frontier.front_of(swept, view, content(swept, swept["cfg"]), swept["cfg"])
-    # the figure lists no missing runs, because the row names the runs that it needs
+    # the figure does not list missing runs, because the row of the table names the runs it needs
     draw(front | dict(missing=[], title=title), atlas.out / f"{name}.png")
     return f"{name}.png"

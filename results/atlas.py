@@ -1,12 +1,12 @@
-"""results/atlas.py: the paper's figures from the logs of labelled arms, each with its claim judged.
+"""results/atlas.py: draw the paper's figures from our logs and judge the claim of each figure.
 
     python results/atlas.py                              # our own study: figures, results/README.md
     python results/atlas.py models --data=data/guru_math --runs=runs/guru_math_MODEL_atlas
     python results/atlas.py keep --runs=runs/atlas       # thin ended runs into results/atlas
 
-`bash run_sweep.sh STUDY` makes the runs of a study and ends with the second command. The table ROWS
-has, for each row, its place in the paper, its claim in our words, and the function that draws and
-judges it. results/README.md explains the verdicts.
+`bash run_sweep.sh STUDY` makes the runs of a study and then calls this script for the study. The
+table ROWS has a row for each claim: its place in the paper, the claim in our words, and the
+function that judges it and draws its figure. results/README.md explains the verdicts.
 """
 import math
 import sys
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, entry, parse  # first, so that Ctrl-C prints one line
+from config import BadInput, entry, parse  # first: catches Ctrl-C in the slow imports below
 from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
@@ -139,21 +139,26 @@ ORDER = "confirmed", "contradicted", "underpowered", "shown", "not run"
 
 
 def rows_of(atlas, study=""):
-    """Return the rows as dicts. study: only the rows of this study. If runs of a row are missing,
-    its verdict is "not run"."""
+    """Return the rows of the table as dicts.
+
+    study: return only the rows of this study. A row whose runs are missing has the verdict
+    "not run".
+    """
     known = {"difficulty", "toy", *sweep.presets(parse(atlas.words)["data"])}
     rows = [row_of(atlas, *row) for row in ROWS if row[0] in known and study in ("", row[0])]
     if atlas.own:
         return rows
-    # someone else's study need not have the runs for our own questions
+    # for another study, leave out our own questions if it has no runs for them
     asked = [r for r in rows if r["verdict"] != "not run" or not r["paper"].startswith("ours")]
     return asked or rows
 
 
 def row_of(atlas, study, paper, claim, function, *words):
-    """Return one row as a dict: the result of `function`, and the numbers of the runs used.
+    """Call a function of figures.py and return its table row as a dict.
 
-    The verdict also depends on the number of updates and on whether the lr was tuned for each n.
+    The dict also has the seeds, budget and number of the runs that were used. The function's
+    verdict becomes underpowered if the runs make too few updates or, in our own study, if the lr
+    was not tuned for each n.
     """
     USED.clear()
     try:
@@ -196,13 +201,14 @@ def row_of(atlas, study, paper, claim, function, *words):
 
 
 def seeds_text(times, seeds):
-    """Return how many seeds would decide a row, as text: `times` as many as its `seeds`."""
+    """Return how many seeds would decide a row, as text: `times` multiplied by `seeds`, the seeds
+    that the row has."""
     X = max(math.ceil(times * seeds), seeds + 1)
     return f"would need {X} seeds" if X <= 100 else "would need more than 100 seeds"
 
 
 # --------------------------------------------------------------------------------------------------
-# results/README.md: atlas.py writes the part between these two lines
+# results/README.md: atlas.py writes the part between the lines BEGIN and END
 
 BEGIN, END = "<!-- rows: results/atlas.py writes them -->\n", "<!-- end of rows -->\n"
 
@@ -231,9 +237,9 @@ def page(rows, folder, figures):
     runs = [read(str(path.parent)) for path in folder.glob("[!.]*/*/log.jsonl*")]
     hours = sum(run["hours"] or 0 for run in runs if run)
     head, rest = (ROOT / "results/README.md").read_text().split(BEGIN)
-    counted = (f"Of {len(theirs)} claims and figures of the paper: {tally(theirs)}. Of {len(ours)} "
-               f"of our own: {tally(ours)}. {len(runs)} runs, {hours:.0f} hours of training on "
-               "one core.\n")
+    counted = (f"The verdicts on {len(theirs)} claims and figures of the paper: {tally(theirs)}. "
+               f"The verdicts on {len(ours)} claims of our own: {tally(ours)}. The {len(runs)} "
+               f"runs took {hours:.0f} hours of training on one core.\n")
     return head + "\n".join([
         BEGIN, counted, "## The paper's claims\n", table_text(theirs, figures), "## Our own\n",
         table_text(ours, figures), END]) + rest.split(END)[1]
@@ -274,7 +280,7 @@ def main(argv):
     for r in rows:
         print(row_text(r, out))
     if not verb and at_home:
-        here = not cfg["out"]  # then the page is one folder above its figures
+        here = not cfg["out"]  # without --out the page is results/README.md, above its figures
         place = ROOT / "results" if here else out
         with atomic_write(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))

@@ -1,9 +1,10 @@
-"""results/figures.py: the figures of the paper and of our own questions, each a function of arms.
+"""results/figures.py: draw the figures of the paper and of our own questions, and judge the claims.
 
-Each function takes an Atlas, finds the arms of its study (presets.json of the data folder), judges
-a claim by contrasts of their runs, and draws the figure. n, B_p, lr, models and levels come from
-the logs. If runs are missing, the function raises Missing. It returns a row, a dict with
-  verdict   of the claim, "" if there is none
+A function takes an Atlas and finds the arms of its study, which presets.json of the data folder
+lists. It compares the runs of these arms to judge a claim, and draws the figure. n, B_p, lr, models
+and levels come from the logs. If runs are missing, the function raises Missing. It returns a row of
+the table in results/README.md, a dict with
+  verdict   the verdict on the claim, "" if there is no claim
   number    the main number of the row as text, with its interval
   details   all other numbers as text
   table     a Markdown table
@@ -12,7 +13,8 @@ the logs. If runs are missing, the function raises Missing. It returns a row, a 
   needs     what else would decide the claim, as text
   tuned     False if n are compared at an lr that was not tuned for each n
   compared  the runs that must make DEEP updates (arms.py). Without this key all runs must
-Every row has the first three. The table of claims and functions is in atlas.py.
+verdict, number and details are in every row, the other keys only in some. atlas.py has the table
+that gives each claim its function.
 """
 import contextlib
 import math
@@ -37,18 +39,22 @@ from core.stats import (ALIKE, SMALL, Missing, heldout_gap, change, contrast, ju
 from fit_sigmoid import draw_law, law_at, law_of_panel
 from tools import views
 
-SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))  # the paper's levels, by avg@16 of the base model
-MIXES = "mix_hard", "mix_dual", "mix_tri"  # sample.py's mixtures, and their validation sets
+# The paper's levels Easy and Hard, as ranges of the base model's avg@16
+SHARES = dict(easy=(0.3, 0.6), hard=(0, 0.0625))
+MIXES = "mix_hard", "mix_dual", "mix_tri"  # the mixtures of levels that sample.py makes
+
+# The validation sets of the mixtures
 LEVELS = "extreme_val", "level_easy_val", "level_very_easy_val"
 METRICS = "avg@4", "best@4", "worst@4"
-EXPLODES = 1.25  # responses explode in length if they become this many times as long
+EXPLODES = 1.25  # responses must become this many times as long to count as an explosion in length
 
 
 def of_shift(c, g, names=("early", "at the end"), what="n", **more):
-    """Return the row for `c`, a `shift` of the best `what`. g: gained of `judge`.
+    """Return the table row for `c`, which core.stats.shift returned for the best `what`.
 
-    If the verdict is confirmed, the row's number is the contrast `gains`. Otherwise the number is
-    `loses` or `gains`, whichever would need more seeds.
+    names: the names of the two conditions that are compared. g: the gain of training. The row's
+    number is the contrast `gains` if the verdict is confirmed. Otherwise it is the contrast that
+    would need more seeds to be decided, `loses` or `gains`.
     """
     times = {key: (c[key]["half"] / max(c[key]["gain"], SMALL * g)) ** 2
              for key in ("loses", "gains")}
@@ -62,10 +68,10 @@ def of_shift(c, g, names=("early", "at the end"), what="n", **more):
 
 
 def of_rise(v, ns, g, **more):
-    """Return the row for `v`, a verdict of `verdict_of` over the n in `ns`. g: gained of `judge`.
+    """Return the table row for `v`, which core.stats.verdict_of returned for the n in `ns`.
 
-    The row's number is the clearest gap by which another n beats `n_closest`, the n that comes
-    closest to being best at all budgets.
+    g: the gain of training. The row's number is the clearest gap by which another n beats
+    `n_closest`, the n that comes closest to being best at all budgets.
     """
     lo, hi = map(format_si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
@@ -75,7 +81,9 @@ def of_rise(v, ns, g, **more):
 
 
 def ratio_text(c):
-    """Return a contrast of log2 values as text with a {} for a word: "1.11 times{} (1.05 to 1.17)".
+    """Return `c`, a contrast of log2 values, as a ratio with its interval.
+
+    The text has a {} that the caller fills with words: "1.11 times{} (1.05 to 1.17)".
     """
     return "{:.2f} times{{}} ({:.2f} to {:.2f})".format(
         *(2 ** x for x in (c["gain"], c["gain"] - c["half"], c["gain"] + c["half"])))
@@ -84,8 +92,9 @@ def ratio_text(c):
 # ---- section 3: the recipe
 
 def solved_at_first(cfg):
-    """Return an array (s + 1,): how many problems the base model solved 0, 1, ..., s times in s
-    rollouts, by sample.py's pass rates in the folder of a run's training problems."""
+    """Return an array (s + 1,). Entry i is how many problems the base model solved in i of s
+    rollouts. sample.py wrote these counts next to the training problems of the run with config
+    `cfg`."""
     correct = {}  # {problem id: solved rollouts}
     for rates in sorted(Path(cfg["train_set"]).parent.glob("pass_rates*.jsonl")):
         correct |= {r["id"]: r["correct"] for r in read_log(rates)
@@ -123,8 +132,10 @@ def difficulty(atlas):
 
 
 def recipe(atlas, start, claim, *pairs):
-    """Figure 3 and Figure 4, right: one arm minus another, for those `pairs` of arms that have
-    runs. start: the prefix of the arms' names. claim: about each difference, see `judge`.
+    """Figure 3 and the right part of Figure 4: one arm minus another, for each pair of `pairs`.
+
+    Pairs without runs are left out. start: the prefix of the arms' names. claim: what is claimed
+    about each difference, such as "larger" (core.stats.judge).
     """
     cells = {name.removeprefix(start): one_cell(atlas, name)
              for name in atlas.present("recipe") if name.startswith(start)}
@@ -188,8 +199,11 @@ def explodes(atlas, one, other):
 # ---- section 4: allocation
 
 def every_lr(atlas, task, ns=()):
-    """Return {(n, lr_base): {seed: run}} of an arm and of its arms at other lr_base (`LRS`), in
-    order. ns: only these n."""
+    """Return {(n, lr_base): {seed: run}} of an arm `task`, sorted.
+
+    The dict includes the arms that repeat `task` at another lr_base, such as easy_half (`LRS`).
+    ns: take only these n, or all if `ns` is empty.
+    """
     names = [task + end for end in ("", *LRS) if (atlas.folder / (task + end)).is_dir()]
     out, least = {}, atlas.min_seeds(*names)
     for name in names:
@@ -203,16 +217,16 @@ def every_lr(atlas, task, ns=()):
 
 
 def ns_of(keys):
-    """Return the n of keys (n, lr_base), sorted."""
+    """Return the values of n in `keys`, a list of (n, lr_base), sorted."""
     return sorted({n for n, _ in keys})
 
 
 def at_one_lr(atlas, arm):
-    """Return an arm at one lr_base: (lr_base, {n: {seed: run}}, the `deep_cells` of these, the
-    sentence of `deep_cells`).
+    """Choose one lr_base for all n of an arm. Return (lr_base, cells, deep cells, a sentence).
 
-    The lr_base is the one with the most deep cells. If there are several, it is the one with the
-    highest mean over n at the end.
+    cells: {n: {seed: run}} at this lr_base. Deep cells and the sentence are as in `deep_cells`.
+    The lr_base with the most deep cells is chosen. If several have as many, the one with the
+    highest reward at the end is chosen, on average over n.
     """
     whole, deep = {}, {}
     for (n, lr), runs in every_lr(atlas, arm).items():
@@ -230,8 +244,8 @@ def at_one_lr(atlas, arm):
 def rise(atlas, task):
     """Figures 1, 6 and 7: does n*(C) of an arm rise, at one lr_base for all n (`at_one_lr`)?
 
-    The claims of our own study were made on seeds 0 to 2, so these seeds cannot confirm them. If
-    every n has two later seeds, the later seeds decide.
+    The claims of our own study were made after seeds 0 to 2 were seen, so these seeds cannot
+    confirm them. If every n has at least two later seeds, only the later seeds decide.
     """
     lr, whole, cells, left = at_one_lr(atlas, task)
     note_used(whole)
@@ -246,14 +260,17 @@ def rise(atlas, task):
         (v,) = rises_in({task: fresh}).values()
         details = f"On fresh seeds, which decide: {rise_text(v)}. On all seeds: {details}"
     row = of_rise(v, cells, gained(cells), details=details, compared=cells, figure=name)
-    if law["fitted"] == "law":  # the tied n show how sure the plateau is
+    if law["fitted"] == "law":  # the plateau has no interval; the tied n show its uncertainty
         row["number"] += (f"; plateau {law['fit']['plateau']:.0f}, tied at the end n = "
                           + ", ".join(map(str, v["sets"][-1])))
     return row
 
 
 def plateau_text(law):
-    """Return k and plateau of the law through both kinds of points n*(C) as text."""
+    """Return k and the plateau of the law as text, for both of its fits.
+
+    One fit goes through the n of the highest fitted curve, the other through the pooled records.
+    """
     out = []
     for name, fit in (("the n of the highest fitted curve (section 4.1), by our parabola between n",
                        law["fit"]), ("the pooled records (Figure 15)", law["by_records"]["fit"])):
@@ -263,10 +280,12 @@ def plateau_text(law):
 
 
 def law_panel(panel, law, unit):
-    """Return a drawing like Figure 7: the points of n*(C) coloured by reward, and the law in red.
+    """Return a function that draws a panel like Figure 7 on an axis.
 
-    panel: of frontier.json. law: from `law_of_panel`. If n* rises, the law is drawn even if the
-    points do not determine it. At a fixed B (Figure 9) the points of B_p*(M) are drawn too.
+    It draws the points n*(C), coloured by reward, and the law in red. panel: a panel of
+    frontier.json. law: the result of `law_of_panel` for this panel. If n* rises, the law is drawn
+    even if the points do not determine it. At a fixed B (Figure 9) the points B_p*(M) are drawn
+    too.
     """
     without_ties = {key: value for key, value in panel.items() if key != "near"}
 
@@ -284,16 +303,19 @@ def law_panel(panel, law, unit):
 
 
 def panel_in(cells, view, unit="rollouts"):
-    """Return (the sweep of `analysed`, its only panel in a view of frontier.py)."""
+    """Analyse cells of one B_p. Return (the sweep, the only panel of a view).
+
+    The sweep is the result of `analysed`. view: a function of frontier.py, such as `fixed_Bp`.
+    """
     swept = analysed(cells, unit)
     (panel,) = view(swept, swept["cfg"])["panels"].values()
     return swept, panel
 
 
 def law_figure(atlas, name, cells):
-    """Draw Figures 6 and 7 for the cells of one B_p and one lr_base as NAME.png.
+    """Draw Figures 6 and 7 as NAME.png, for cells of one B_p and one lr_base.
 
-    Returns (the file's name, the law of fit_sigmoid.py).
+    Return (the file's name, the law that `law_of_panel` fits).
     """
     swept, panel = panel_in(cells, frontier.paper)
     law = law_of_panel(panel)
@@ -303,7 +325,7 @@ def law_figure(atlas, name, cells):
         budget_axis(ax, *panel["range"], "rollouts")
         ax.tick_params(labelbottom=True)
         for band in ax.collections:
-            band.set_label("")  # no legend for the interval, because a fitted curve has none
+            band.set_label("")  # no legend entry, because a fitted curve has no interval
         ax.set_ylabel(swept["label"])
     return figure(atlas, name, [draw_frontier, law_panel(panel, law, "rollouts")],
                   f"Best n against compute, {titled(config_of(cells))}", note="dots: record-"
@@ -311,7 +333,10 @@ def law_figure(atlas, name, cells):
 
 
 def beyond(atlas, task):
-    """Section 4.1: does the largest n of an arm extend the frontier? Few updates are enough."""
+    """Section 4.1: does the largest n of an arm extend the frontier?
+
+    The claim is judged even if the largest n makes fewer than DEEP updates.
+    """
     lr, whole, _, _ = at_one_lr(atlas, task)
     if len(whole) < 3:
         raise Missing(f"three n of {task}")
@@ -319,7 +344,7 @@ def beyond(atlas, task):
     best, c = heldout_gap(table_of(whole), (others, [largest]))
     c["gain"] *= -1
     made = max(int(run["step"][-1]) for run in whole[largest].values())
-    # a tie does not extend the frontier either
+    # at a tie the largest n does not extend the frontier, so the claim is "not larger"
     return judged((c, "not larger", gained(whole))) | dict(
         compared={}, figure=f"law_{task}.png",
         number=f"n = {largest} minus the best smaller n: {points(c)}",
@@ -357,10 +382,10 @@ def plateau(atlas, first, second):
 def own_lr_gap(cells, large, small, metric="avg@4"):
     """Compare the best n in `large` with n = `small` at the end, each n at its best lr_base.
 
-    cells: {(n, lr_base): {seed: run}}. The lr_base are chosen by `heldout_gap`. Returns (text, the
-    contrast, whether the lr was tuned, a short text). The lr counts as tuned if each n has three
-    lr_base, and the n with the lower reward is best at a middle one. If it were best at the
-    smallest or the largest, a better lr_base might exist beyond.
+    Return (long text, contrast, tuned, short text). cells: {(n, lr_base): {seed: run}}.
+    `heldout_gap` chooses the lr_base. tuned: True if each n has three lr_base or more and the n
+    with the lower reward is best at a middle lr_base. If it were best at the smallest or largest
+    lr_base, a better lr_base might lie outside the range that was tried.
     """
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
@@ -382,10 +407,10 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
 
 
 def far(atlas, arm, large, above=False):
-    """Return the row of `rise` for an arm whose n have several lr_base.
+    """Return the table row of `rise` for an arm, but with another number.
 
-    The row's number is n = `large` minus the smallest n at the end, each at its best lr_base.
-    above: whether the claim is that this number is above 0.
+    The number is the reward of n = `large` minus the reward of the smallest n at the end, with each
+    n at its best lr_base. above: True if the claim of the row is that this number is above 0.
     """
     row, every = rise(atlas, arm), every_lr(atlas, arm)
     ns = ns_of(every)
@@ -403,8 +428,10 @@ def far(atlas, arm, large, above=False):
 
 
 def above_each(cells):
-    """Return the frontier of the paper's sigmoids minus our frontier (S, 1), for each seed that has
-    enough record-breaking points for a fit."""
+    """Return the paper's frontier minus our frontier for each seed, on average over log C: (S, 1).
+
+    Seeds with too few record-breaking points for the paper's fit are left out.
+    """
     each = []
     for seed in sorted(set.intersection(*map(set, cells.values()))):
         _, panel = panel_in({n: {seed: runs[seed]} for n, runs in cells.items()}, frontier.paper)
@@ -413,8 +440,11 @@ def above_each(cells):
 
 
 def record_breaking(atlas):
-    """Figures 5 and 15: the record-breaking points of the runs, the monotone fit through them, and
-    the n of the records of all runs over C."""
+    """Figures 5 and 15: the record-breaking points and the monotone fit through them.
+
+    The last panel pools the runs of all n. It shows the n of every point that sets a record among
+    these runs, over C.
+    """
     _, whole, cells, _ = at_one_lr(atlas, "easy")
     note_used(cells)
     swept, panel = panel_in(whole, frontier.paper)
@@ -455,7 +485,8 @@ def record_breaking(atlas):
         for share in (0.35, 0.85):
             edge = round((lowest + share * (highest - lowest)) / width) * width
             ax.axhline(edge, color="0.8", lw=0.8, zorder=0)
-            for n, (C, reward, _) in of_n.items():  # an arrow from the first point above
+            for n, (C, reward, _) in of_n.items():
+                # an arrow from the horizontal line `edge` down to the C at which n first reaches it
                 first = C[reward >= edge - 1e-9].min()
                 ax.annotate("", (first, 0), (first, edge), ("data", "axes fraction"), "data",
                             arrowprops=dict(arrowstyle="->", color=shade[n], lw=1.6))
@@ -482,8 +513,10 @@ def record_breaking(atlas):
 
 
 def lengths_of(cells):
-    """Return the fewest and the most tokens per rollout of a run of {n: {seed: run}}, averaged over
-    the run."""
+    """Return the lowest and the highest mean tokens per rollout among the runs of `cells`.
+
+    cells: {n: {seed: run}}.
+    """
     each = [read(run["path"], "val", "tokens")["per_rollout"] for run in flat(cells)]
     return min(each), max(each)
 
@@ -515,7 +548,10 @@ def tokens(atlas):
 
 
 def tokens_k(atlas):
-    """Figure 24: is the law's k smaller in tokens? One fit per seed and unit."""
+    """Figure 24: is the law's k smaller with C in tokens than in rollouts?
+
+    The law is fitted to each seed separately, so that the difference has an interval.
+    """
     _, whole, cells, _ = at_one_lr(atlas, "easy")
     seeds = sorted(set.intersection(*(set(runs) for runs in whole.values())))
     if len(seeds) < 2:
@@ -543,8 +579,10 @@ def tokens_k(atlas):
 
 
 def grid_of(atlas, study, task):
-    """Return {(B_p, n): {seed: run}} for one recipe of a study, at the lr_base that most cells
-    have, in order of n."""
+    """Return {(B_p, n): {seed: run}} for the arms of a study that have the recipe `task`.
+
+    Only the lr_base with the most cells is used. The keys are sorted by n.
+    """
     names, asked, by_lr = atlas.present(study, recipe=task), atlas.configs(study), {}
     for name in names:
         bps, ns = (set(map(int, asked[name][key].split())) for key in ("bps", "ns"))
@@ -561,8 +599,10 @@ def grid_of(atlas, study, task):
 
 
 def grid_parts(atlas, study, task):
-    """Return (all cells of `grid_of`, those that are judged, cut to one budget, a sentence that
-    names the other cells)."""
+    """Return (all cells of `grid_of`, the cells to judge, a sentence that names the other cells).
+
+    The cells to judge make DEEP updates or more. They are cut to one budget.
+    """
     cells = grid_of(atlas, study, task)
     deep, left = deep_cells(cells, "{}")
     return cells, cut(deep), left.replace("updates: ", "updates, (B_p, n) = ")
@@ -571,7 +611,8 @@ def grid_parts(atlas, study, task):
 def groups_of(cells, fixed_B=False, least=3):
     """Group {(B_p, n): value} by B_p, or by B = B_p n if `fixed_B`.
 
-    Returns ({group: {n: value}} of the groups with `least` n or more, a list of the other groups).
+    Return ({group: {n: value}}, small groups). A group with fewer than `least` values of n is only
+    listed among the small groups.
     """
     groups = {}
     for (b, n), value in cells.items():
@@ -581,8 +622,10 @@ def groups_of(cells, fixed_B=False, least=3):
 
 
 def metrics(atlas, task, first, second):
-    """Figure 8: does the `second` metric need a larger n than the `first`? The figure has the best
-    n at the largest C for each B_p by both metrics."""
+    """Figure 8: does the metric `second` need a larger n than the metric `first`?
+
+    The figure shows the best n at the largest C by both metrics, for each B_p.
+    """
     whole, cells, left = grid_parts(atlas, "joint", task)
     g, names = gained(cells), (f"by {first}", f"by {second}")
     judged_n = {m: groups_of(table_of(cells, metric=m))[0] for m in (first, second)}
@@ -590,7 +633,9 @@ def metrics(atlas, task, first, second):
               for B_p in judged_n[first]}
     if not shifts:
         raise Missing("three n at one B_p")
-    best, tied = {}, {}  # {(metric, B_p): n}, also from cells that are not judged
+    # {(metric, B_p): the best n} and {(metric, B_p): the tied n}, for the bars and diamonds of the
+    # figure. Cells with too few updates to be judged are included
+    best, tied = {}, {}
     for metric in ("best@4", "worst@4"):
         for B_p, table in groups_of(table_of(whole, metric=metric), least=2)[0].items():
             best[metric, B_p], tied[metric, B_p] = top_and_ties(table)
@@ -624,21 +669,27 @@ def metrics(atlas, task, first, second):
 
 
 def sensitivity(atlas, task):
-    """Figure 10: how much a doubling of n and of B_p adds, from a plane fitted to all cells."""
+    """Figure 10: how much reward a doubling of n and a doubling of B_p add.
+
+    Both numbers are slopes of a plane in log2 n and log2 B_p, fitted to the cells.
+    """
     whole, cells, left = grid_parts(atlas, "joint", task)
     table, g = table_of(cells), gained(cells)
     X = np.array([[1, math.log2(b), math.log2(n)] for b, n in table])
-    _, to_B_p, to_n = np.linalg.pinv(X)  # least squares: each slope as weights of the cells
+    # a least-squares slope is a weighted sum of the cells' rewards; these are its weights
+    _, to_B_p, to_n = np.linalg.pinv(X)
 
     def weighted(weights):
         return contrast(table, dict(zip(table, weights)))
     of_n, of_B_p = weighted(to_n), weighted(to_B_p)
-    # |slope of n| - |slope of B_p|
+    # gap: |slope of n| - |slope of B_p|
     gap = weighted(np.sign(of_n["gain"]) * to_n - np.sign(of_B_p["gain"]) * to_B_p)
     row = judged((gap, "larger", g), (of_n, "larger", g))
-    if task == "easy":  # the claim: n has the larger effect, and a larger n helps
+    # the claim on Easy: a larger n helps, and n has a larger effect than B_p. The claim on Hard: a
+    # larger n helps, and both effects are equal
+    if task == "easy":
         verdict = row["verdict"]
-    elif abs(gap["gain"]) + gap["half"] < SMALL * g:  # the claim: equal effects, a larger n helps
+    elif abs(gap["gain"]) + gap["half"] < SMALL * g:
         verdict = judge(of_n, "larger", g)[0]
     else:
         verdict = "contradicted" if abs(gap["gain"]) > gap["half"] else "underpowered"
@@ -671,8 +722,11 @@ def sensitivity(atlas, task):
 
 
 def at_every(atlas, study, task):
-    """Figures 9 and 16 to 19: does n*(C) rise at every B_p (study joint), or n* at every batch B =
-    B_p n (study fixed_B)?"""
+    """Figures 9 and 16 to 19: does the best n rise with the budget at every B_p?
+
+    That is the question for the study joint. For the study fixed_B it is whether the best n rises
+    at every batch B = B_p n.
+    """
     fixed_B, name = study == "fixed_B", "B" if study == "fixed_B" else "B_p"
     whole, cells, left = grid_parts(atlas, study, task)
     groups, few = groups_of(cells, fixed_B)
@@ -690,8 +744,11 @@ def at_every(atlas, study, task):
 
 
 def grid_figures(atlas, study, task, cells):
-    """Draw Figures 16 to 19: the curves of each n at each B_p, or at each batch B. For B, also draw
-    Figure 9: n*(M) and B_p*(M) at the middle B. Return the files' names."""
+    """Draw Figures 16 to 19 and return the files' names.
+
+    There is a panel for each B_p, or for each batch B if the study is fixed_B. A panel has a curve
+    for each n. The study fixed_B also gets Figure 9: n*(M) and B_p*(M) at the middle B.
+    """
     swept = analysed(cells)
     view, at, lines, size = ((frontier.fixed_B, "a fixed batch B", "of_batch", "B")
                              if study == "fixed_B" else
@@ -713,9 +770,10 @@ FRONTIER = "thick: the frontier, coloured by its n"
 
 
 def frontier_panel(lines, title, label, B=1):
-    """Return a drawing of curves dict(n, C, reward) with their frontier, coloured by n.
+    """Return a function that draws reward curves and their frontier on an axis, coloured by n.
 
-    label: the label of the y axis. B: the number of rollouts in a unit of C.
+    lines: the curves, a list of dict(n, C, reward). label: the label of the y axis. B: rollouts per
+    unit of C in `lines`, which is the batch size if their C counts updates.
     """
     shade = colours({c["n"] for c in lines})
 
@@ -735,7 +793,10 @@ def frontier_panel(lines, title, label, B=1):
 
 
 def thick(ax, x, y, of_points):
-    """Draw a thick line through x, y (G,) in the colours of its points."""
+    """Draw a thick line through the points x, y (G,).
+
+    Each segment of the line has the colour of its left point, from `of_points`.
+    """
     for i in range(len(x) - 1):
         ax.plot(x[i:i + 2], y[i:i + 2], color=of_points[i], lw=5, solid_capstyle="round")
 
@@ -748,12 +809,13 @@ def not_monotonic(atlas, task):
         raise Missing("three n at one B")
     found, verdicts = rises_in(groups), []
     for key, v in found.items():
-        # one test is for a rise and one for a fall; in both null hypotheses the best n is constant
+        # p tests for a rise and p_falls for a fall; both null hypotheses are a constant best n
         moves = [v["p"] <= 0.05, v["p_falls"] <= 0.05]
         one_way = sum(moves) == 1 or law_verdict(v, groups[key]) == "contradicted"
         verdicts.append("confirmed" if all(moves) else "contradicted" if one_way
                         else "underpowered")
-    verdict = "underpowered"  # unless most B agree and no B has the opposite verdict
+    # a verdict needs more than half of the B, and no B with the opposite verdict
+    verdict = "underpowered"
     for decided in ("confirmed", "contradicted"):
         if 2 * verdicts.count(decided) > len(verdicts) and (
                 set(verdicts) <= {decided, "underpowered"}):
@@ -785,7 +847,8 @@ def stable_B_p(atlas):
         said.append(f"{task.title()}: {each}; the smallest stable one is {stable or 'none'}")
     verdict = "underpowered"
     if first and second and first != second:
-        # may the failures at the B_p that is stable for one task only be chance?
+        # Easy and Hard have different smallest stable B_p. At the smaller one, test whether the
+        # shares of failed runs differ by more than chance
         counts = [(bad, runs - bad) for bad, runs in (found[t][min(first, second)] for t in found)]
         p = stats.fisher_exact(counts).pvalue
         said.append(f"That the two fail alike at B_p = {min(first, second)} has p = {p:.2f}")
@@ -799,8 +862,12 @@ def stable_B_p(atlas):
 
 
 def joint_row(atlas, task, what, value_of):
-    """Return (row, shift, the sentence of `grid_parts`, all its cells, the gain of training) for
-    the question whether the best `what` rises. value_of((B_p, n)): the value of `what`."""
+    """Judge whether the best `what` rises with the budget, over the cells (B_p, n) of study joint.
+
+    what: "n", "B" or "B_p". value_of((B_p, n)): the value of `what` in a cell. Return (the table
+    row, the result of core.stats.shift, the sentence of `grid_parts`, the cells, the gain of
+    training).
+    """
     whole, cells, left = grid_parts(atlas, "joint", task)
     c, g = shift_of(cells, value_of), gained(cells)
     row = of_shift(c, g, what=what) | dict(compared=cells, figure=f"joint_{task}.png",
@@ -825,7 +892,7 @@ def any_B_p(atlas, task):
 
 
 def joint(atlas, task):
-    """Figures 21 and 22: does the n of the best (B_p, n) rise?"""
+    """Figures 21 and 22: does the n of the best cell (B_p, n) rise with C?"""
     row, c, left, whole, _ = joint_row(atlas, task, "n", lambda cell: cell[1])
     swept, panel = panel_in(whole, frontier.joint)
     pairs = pairs_of(panel)
@@ -841,7 +908,7 @@ def joint(atlas, task):
         for i, (C, pair) in enumerate(pairs):
             y = float(np.interp(C, env["C"], env["highest"]))
             ax.plot(C, y, "o", color=shade[pair[1]], mec="black", ms=6, zorder=4)
-            # labels alternate between two sides; the first and the last are inside the axes
+            # labels alternate sides, but the first and the last must be inside the axes
             right = i == 0 or i % 2 == 0 and i < len(pairs) - 1
             x, up, ha = (5, -11, "left") if right else (-4, 7, "right")
             ax.annotate(f"({pair[0]}, {pair[1]})", (C, y), (x, up), ha=ha, fontsize=9,
@@ -862,8 +929,10 @@ def joint(atlas, task):
 
 
 def pairs_of(panel):
-    """Return the budgets at which the best (B_p, n) of a joint panel changes: [(C, (B_p, n))]. If
-    several cells with the best n are tied with the best, take the cell with the smallest B_p."""
+    """Return [(C, (B_p, n))]: the budgets at which the best cell of a joint panel changes.
+
+    The best cell has the best n. If several B_p of this n are tied, it has the smallest of them.
+    """
     env, out = panel["envelope"], []
     for near in panel["near"]:
         n = env["n"][int(np.abs(np.log(np.array(env["C"]) / near["C"])).argmin())]
@@ -875,7 +944,7 @@ def pairs_of(panel):
 
 def overview(atlas):
     """Figure 1: the paper's four findings in one picture, from panels of other figures."""
-    # (title, the figure, the panel's index in the figure, the function that draws it, arguments)
+    # parts: (title, figure, index of the panel in the figure, function of the figure, arguments)
     parts = [("(1) Easy", "law_easy", -1, rise, "easy"), ("(1) Hard", "law_hard", -1, rise, "hard"),
              ("(2) Easy", "best_worst_easy", 0, metrics, "easy", "best@4", "worst@4"),
              ("(2) Hard", "best_worst_hard", 0, metrics, "hard", "worst@4", "best@4"),
@@ -904,8 +973,9 @@ def overview(atlas):
 def pass_rates(run, at):
     """Return (pass rates (D,), rollouts per problem) of a run's training problems.
 
-    They come from the `fresh` record (--pass_at) nearest to the budget `at`, whose rollouts are
-    drawn after the update. Rollouts for training are drawn before the update.
+    They come from the `fresh` record (--pass_at) nearest to the budget `at`. Its rollouts were
+    drawn by the model after the update. The training rollouts of the log cannot be used, because
+    they were drawn by the model before the update.
     """
     fresh = [r for r in run["passes"] if r.get("fresh")]
     if len(fresh) < 2:
@@ -915,8 +985,11 @@ def pass_rates(run, at):
 
 
 def interference(atlas, task):
-    """Figures 11 and 27: are more training problems never solved at the smallest n of the study
-    than at the largest n, and are more of them always solved?"""
+    """Figures 11 and 27: does a small n polarise the pass rates of the training problems?
+
+    The smallest and the largest n of the study are compared at the end. The claim is that the
+    smallest n has more problems that are never solved, and more that are always solved.
+    """
     ns = sorted(map(int, atlas.configs("interference")[task]["ns"].split()))
     small, large = ns[0], ns[-1]
     if small == large:
@@ -939,11 +1012,12 @@ def interference(atlas, task):
 
 
 def two_n_row(atlas, arm, claim, pick):
-    """Compare two n of an arm at the end, each at its best lr.
+    """Compare two n of an arm at the end, each n at its best lr.
 
-    pick(sorted n) returns (larger n, small n); the best of the larger n is compared with the small
-    n. Returns ({n: {seed: run}} of the arm at one lr_base, a title, the part (contrast, claim, gain
-    of training) for `judged`, the row without its verdict).
+    pick(sorted n) returns (a list of larger n, a small n). The best of the larger n is compared
+    with the small n. Return (cells, title, part, row): the cells {n: {seed: run}} of the arm at one
+    lr_base, a title, the argument (contrast, claim, gain of training) for `judged`, and the table
+    row without its verdict.
     """
     lr, _, cells, _ = at_one_lr(atlas, arm)
     if len(cells) < 2:
@@ -959,8 +1033,10 @@ def two_n_row(atlas, arm, claim, pick):
 
 
 def models(atlas):
-    """Figure 12: the best larger n minus the smallest n, for other base models. The figure has
-    their validation and training rewards."""
+    """Figure 12: the best larger n minus the smallest n, for other base models.
+
+    The figure shows validation and training reward for each model.
+    """
     rows, arms, parts = {}, {}, []
     for name in atlas.present("models"):
         cells, title, part, row = two_n_row(atlas, name, "larger", lambda ns: (ns[1:], ns[0]))
@@ -1008,7 +1084,8 @@ def overfits(atlas):
 def size(atlas):
     """Figure 13: does a doubling of n add more with many training problems than with few?"""
     names = atlas.present("size")
-    lrs = min(map(atlas.lrs, names), key=len, default={})  # other arms may have more lr_base
+    # all arms must share one lr_base, so take the first of the arm with the fewest lr_base
+    lrs = min(map(atlas.lrs, names), key=len, default={})
     if len(names) < 2 or not lrs:
         raise Missing("an arm size_* and an arm with another D")
     arms = [atlas.arm(name, lr=next(iter(lrs))) for name in names]
@@ -1019,7 +1096,7 @@ def size(atlas):
     cells, left = deep_cells({(D, n): arms[D][n] for D in sorted(arms) for n in ns},
                              "(D, n) = {}")
     table, ns = table_of(cells), sorted({n for _, n in cells})
-    # least squares of a line in log2 n, as weights of the n
+    # the least-squares slope in log2 n is a weighted sum of rewards; these are the weights
     slope = dict(zip(ns, np.linalg.pinv([[1, math.log2(n)] for n in ns])[1]))
     few, many_D = min(arms), max(arms)
     tops = {D: max(ns, key=lambda n: table[D, n].mean()) for D in (few, many_D)}
@@ -1028,7 +1105,8 @@ def size(atlas):
     g = gained(arms[many_D])
     row = judged((c, "larger", g)) | dict(tuned=False)
     if row["verdict"] == "confirmed" and tops[few] >= tops[many_D]:
-        row["verdict"] = "underpowered"  # the slope is larger, but the best n does not rise
+        # the slope is larger with many problems, but the best n is not
+        row["verdict"] = "underpowered"
     names = {D: "all problems" if D == math.inf else f"D = {D:,}"
              for D in sorted(arms, reverse=True)}
     panels = [curves(arms[D], title) for D, title in names.items()]
@@ -1040,8 +1118,10 @@ def size(atlas):
 
 
 def mixes(atlas):
-    """Return ({mix: {n: {seed: run}}}, {level: the name of its evaluations in the log}) for the
-    mixtures. The n are those that all mixtures have, and the runs are cut to one budget."""
+    """Return ({mixture: {n: {seed: run}}}, {level: the name of its evaluations in the log}).
+
+    Only the n that all mixtures have are included, and all runs are cut to one budget.
+    """
     arms = {mix: atlas.arm(mix) for mix in MIXES}
     ns, C = sorted(set.intersection(*map(set, arms.values()))), min(map(budget_of, arms.values()))
     if len(ns) < 2:
@@ -1079,7 +1159,10 @@ def mixtures(atlas):
 
 
 def mix_difference(arms, of, one, other):
-    """Return the contrast of two mixtures, `one` minus `other`, on the set `of`, mean over n."""
+    """Return the contrast of training on two mixtures: `one` minus `other`, averaged over n.
+
+    arms: {mixture: {n: {seed: run}}}. of: the validation set on which both are evaluated.
+    """
     cells = {(mix, n): runs for mix in arms for n, runs in arms[mix].items()}
     weights = {(mix, n): sign / len(arms[mix]) for mix, sign in ((one, +1), (other, -1))
                for n in arms[mix]}
@@ -1087,8 +1170,10 @@ def mix_difference(arms, of, one, other):
 
 
 def forgetting(atlas):
-    """Figure 14: how much each mixture changes the reward on Easy and Very Easy since the base
-    model, mean over n. The mixture of Unsolved only is judged early, because it may recover later.
+    """Figure 14: how much each mixture changes the reward on Easy and Very Easy problems.
+
+    A change is the reward minus the base model's reward, averaged over n. The mixture that has only
+    Unsolved problems is judged early, because the model may recover later.
     """
     arms, sets = mixes(atlas)
     lines, found = [], {}
@@ -1124,8 +1209,10 @@ def very_easy(atlas):
 
 
 def extreme(atlas, metric):
-    """Figure 20: by best@4 the largest n minus the best other n. By worst@4 the best n in between
-    minus the smallest n, and minus the largest n. Runs of far_mix_hard are used if there are any.
+    """Figure 20: which n is best for a model trained on Unsolved problems, by best@4 or worst@4?
+
+    best@4 compares the largest n with the best other n. worst@4 compares the best n in between with
+    the smallest n and with the largest n. The longer runs of far_mix_hard are used if they exist.
     """
     cells = atlas.arm("mix_hard")
     if (atlas.folder / "far_mix_hard").is_dir():
@@ -1174,8 +1261,10 @@ def ood(atlas):
 
 
 def algo(atlas, arm, claim="larger", grows=False):
-    """Figure 25, PPO and CISPO: the largest n minus the smallest, or minus the second largest if
-    the claim is "alike". grows: the largest n must also gain on the smallest from early to the end.
+    """Figure 25, PPO and CISPO: the largest n minus the smallest n.
+
+    If the claim is "alike", the largest n is compared with the second largest. grows: True if the
+    claim also needs the lead of the largest n over the smallest to grow from early to the end.
     """
     cells, _, part, row = two_n_row(
         atlas, arm, claim, lambda ns: (ns[-1:], ns[-2 if claim == "alike" else 0]))
@@ -1193,7 +1282,8 @@ def algo(atlas, arm, claim="larger", grows=False):
         if row["verdict"] != verdict:
             row |= dict(verdict="underpowered", times=max(row["times"], times))
     for other in atlas.present("algos", algo=cfg["algo"], recipe=cfg["recipe"]):
-        if other != arm:  # for example CISPO with one update a batch
+        # other arms of this algorithm are drawn too, for example CISPO with one update per batch
+        if other != arm:
             of_other = atlas.arm(other)
             title = f"{plural(config_of(of_other)['updates'], 'update')} a batch"
             panels.append(curves(of_other, title))
@@ -1203,10 +1293,10 @@ def algo(atlas, arm, claim="larger", grows=False):
 
 
 def baseline(atlas, of):
-    """Figure 26: a baseline from n rollouts and a loss from n_train of them.
+    """Figure 26: what if the baseline is the mean of n rollouts, and the loss uses n_train of them?
 
-    of: "rollouts" compares at equal rollouts, as in the paper's figure; "updates" compares after
-    equally many updates.
+    of: "rollouts" compares runs after equally many rollouts, as in the paper's figure. "updates"
+    compares them after equally many updates.
     """
     n, runs = next(iter(atlas.arm("decoupled").items()))
     cfg = config_of({n: runs})
@@ -1236,9 +1326,10 @@ def baseline(atlas, of):
 
 
 def one_problem(atlas):
-    """Appendix: n = 64 minus n = 1 on one problem, from the figure of bandit_toy.py."""
+    """Appendix: n = 64 minus n = 1 on one problem, from the numbers of bandit_toy.py's figure."""
     spent = config.read_json(ROOT / "results/bandit/one.json")["spent"]["lr the same"]
-    (few, half), (many, other) = spent["1"], spent["64"]  # suboptimality, half of a 95% interval
+    # (suboptimality, half of its 95% interval) for n = 1 and for n = 64
+    (few, half), (many, other) = spent["1"], spent["64"]
     c = dict(gain=few - many, half=math.hypot(half, other))
     return dict(verdict="", number=f"n = 64 minus n = 1 at one lr: {points(c)} (95%)",
                 details="see docs/toy.md", figure="../bandit/one.png" if atlas.own else "")
@@ -1247,8 +1338,10 @@ def one_problem(atlas):
 # ---- ours
 
 def by_difficulty(atlas, small, large, *arms):
-    """Is the lead of a large n over a small n larger on the hardest level than on the easiest? The
-    lead is at the end, with each n at its best lr."""
+    """Is the lead of a large n over a small n larger on the hardest level than on the easiest?
+
+    The lead is measured at the end, with each n at its best lr.
+    """
     lines, found, tuned, g = [], {}, [], 0
     for arm in arms:
         cells = every_lr(atlas, arm, (small, large))
@@ -1274,7 +1367,8 @@ def by_difficulty(atlas, small, large, *arms):
             each = [gaps[i] for _, gaps in found.values()]
             ax.errorbar(x, [100 * c["gain"] for c in each], [100 * c["half"] for c in each],
                         fmt="o", ms=6, lw=1.2, capsize=3, label=metric)
-        for name, (base, _) in found.items():  # rotated, because the hardest two are close
+        # labels are rotated, because the hardest two levels are close to each other on the x axis
+        for name, (base, _) in found.items():
             ax.annotate(name, (base, 1.01), xycoords=("data", "axes fraction"), rotation=40,
                         fontsize=9, ha="left", va="bottom")
         ax.axhline(0, color="0.3", lw=0.8)

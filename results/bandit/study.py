@@ -1,11 +1,11 @@
-"""study.py: experiments with bandit_toy.py on what makes n*(C) rise.
+"""study.py: experiments with bandit_toy.py that show what makes n*(C) rise.
 
     python results/bandit/study.py --runs=/tmp/study  # 30 minutes on two cores; can be continued
     python results/bandit/study.py                    # print and draw the results in results/bandit
 
-Every experiment trains each n of NS at several learning rates with 8 SEEDS. It reads exact pass
-rates at BUDGETS, so neither the noise of evaluations nor an lr that suits only one n decides the
-result. Keys of the world (--world=3, --skill=0.9) change all experiments.
+Every experiment trains each n in NS at several learning rates, with 8 seeds. At each of the BUDGETS
+it computes exact pass rates. So neither the noise of evaluations nor an lr that suits only one n
+decides the result. The toy's own keys, such as --world=3 or --skill=0.9, change all experiments.
 """
 import math
 import sys
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-# first, because it sets the number of threads
+# imported before numpy, because bandit_toy sets the number of threads that numpy uses
 from bandit_toy import TOY, Run, check_world, in_parallel, make_world
 import numpy as np
 from scipy import stats
@@ -25,7 +25,7 @@ from core.log import save_json
 from core import plots
 from core.plots import format_si
 
-# experiment: (what it changes, command-line words, learning rates as multiples of lr_base)
+# {experiment: (what it changes, command-line words, learning rates as multiples of lr_base)}
 STUDY = dict(
     lead=("noise and few problems", "", (0.25, 0.5, 1, 2, 4)),
     no_idle=("no noise from idle decisions", "--idle=0", (0.25, 0.5, 1, 2, 4)),
@@ -47,9 +47,10 @@ LONG = dict(lead=BUDGETS + [2 ** 19.5, 2 ** 20])
 
 
 def measure_cell(cfg, budgets):
-    """Train a cell for all seeds up to each budget. Return dict(mean, train), lists (S, E).
+    """Train a cell with all S seeds. Return its exact pass@1 at each of the E budgets.
 
-    They are the exact pass@1 of the validation and of the training problems.
+    The result is dict(mean, train) of lists (S, E). mean: pass@1 of the validation problems. train:
+    pass@1 of the training problems.
     """
     run, d, looks = Run(cfg, make_world(cfg), SEEDS), derive(cfg), []
     for C in budgets:
@@ -61,17 +62,18 @@ def measure_cell(cfg, budgets):
 
 
 def interval(x):
-    """Return the half width of Student's 90% interval of the mean over the first axis."""
+    """Return the half width of the 90% t interval of the mean of x over its first axis."""
     return stats.t.ppf(0.95, len(x) - 1) * np.std(x, 0, ddof=1) / math.sqrt(len(x))
 
 
 def late_gain(R):
-    """Return the gain at the last budget of the n that is best there over the n that is best at the
-    first budget, each at its best lr: (mean, 90% half width, [early n, late n]).
+    """Return (gain, 90% half width, [early n, late n]).
 
-    R (L, N, S, E): learning rates, n, seeds, budgets. The n returned are indices, chosen on all
-    seeds. For the gain, n and lr are chosen on one half of the seeds and measured on the other, and
-    the halves swapped, so the choice does not bias it: for equal n the interval covers 0 in 89%.
+    R (L, N, S, E): pass rates by learning rate, n, seed and budget. The early n is best at the
+    first budget, the late n at the last budget. Both are indices, chosen on all seeds. The gain is
+    the late n minus the early n at the last budget, each n at its best lr. To keep the gain
+    unbiased, n and lr are chosen on one half of the seeds and measured on the other half, and then
+    the halves are swapped. If all n are equal, the interval covers 0 in 89% of cases.
     """
     gains = np.zeros(R.shape[2])
     for half in (0, 1):
@@ -84,9 +86,9 @@ def late_gain(R):
 
 
 def near(R, e):
-    """Return the indices of the n tied with the best at budget e, each at its best lr.
+    """Return the indices of the n that are tied with the best n at budget e, each n at its best lr.
 
-    Differences are paired by seed, with 90% intervals.
+    An n is tied if the 90% interval of its difference from the best n, paired by seed, includes 0.
     """
     own = R[R.mean(2)[:, :, e].argmax(0), np.arange(R.shape[1]), :, e].T  # (S, N)
     gap = own[:, [own.mean(0).argmax()]] - own
@@ -94,10 +96,13 @@ def near(R, e):
 
 
 def study(cfg, path):
-    """Run all of STUDY and return its results; continue from the file `path`."""
+    """Run all experiments of STUDY and return their results.
+
+    Results are saved to the file `path`. Experiments that are already in this file are not run.
+    """
     world = config.identity(cfg)
     found = config.read_json(path) if path.exists() else dict(config=world, arms={})
-    # a key that was added after study.json was written had its default value
+    # study.json may lack keys that were added later; its runs then had the default of these keys
     if {key: found["config"].get(key, config.config.get(key)) for key in world} != world:
         raise BadInput(f"{path}: made by another config; give another folder with --runs")
     for name, (asks, more, lrs) in STUDY.items():
@@ -118,9 +123,10 @@ def study(cfg, path):
 
 
 def lines_of(arm):
-    """Return the pass rates of one experiment as {what: R (L, N, S, E)}.
+    """Return the pass rates of one experiment as {title: R}, with R (L, N, S, E) as in `late_gain`.
 
-    Without shared weights there are none for validation, because new problems learn nothing.
+    If no weights are shared, the validation problems are left out, because training on other
+    problems does not change them.
     """
     mean, train = np.array(arm["mean"]), np.array(arm["train"])
     base = len(arm["lrs"]) // 2
@@ -129,7 +135,8 @@ def lines_of(arm):
 
 
 def report(found):
-    """Print n* at the first and last budget of each experiment, the gain, and the last rewards."""
+    """Print n* at the first and last budget of each experiment, the gain of the late n, and the
+    rewards at the last budget."""
     for name, arm in found["arms"].items():
         C, ns = arm["C"], arm["ns"]
         print(f"{name}: {STUDY[name][0]} {arm['words']}")
@@ -146,9 +153,9 @@ def report(found):
 
 
 def draw_study(found, path):
-    """Draw n* over C for each experiment, with squares for ties (validation, best lr).
+    """Draw n* over C in a panel for each experiment. A last panel has n* over C / D.
 
-    The last panel is n* over C / D.
+    Squares mark the n that are tied with the best, each n at its best lr (validation problems).
     """
     arms, (fig, axes) = found["arms"], plots.canvas(5, 3, (12, 14))
     styles = {"validation, base lr": "C0--", "validation, best lr": "C3-",
