@@ -3,12 +3,12 @@
     python config.py --help                         # every key, its default, what it means
     python config.py --data=data/arithmetic --n=16  # the resolved dict, and B, M, lr, run name
 
-A later layer overrides an earlier one:
-1. the dict below, at the paper's scale;
+The value of a key comes from four sources. A later source overrides an earlier one:
+1. the dict `config` in this file, which has the paper's scale;
 2. defaults.json of the data folder, if the model is in that folder. If the model is elsewhere, the
    data folder's file gives only the verifier, and the defaults.json next to the model gives the
    keys in OF_MODEL (lr, lengths, grid, budget);
-3. the recipe;
+3. the recipe (easy, hard or mixed), which sets the coefficients of the loss;
 4. the command line from left to right. --config=FILE.json gives all keys of a flat JSON file, such
    as the `config` of a log's header.
 """
@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 # The comment of a key is its --help text. If a comment begins with `a | b`, only a and b are valid.
-# A key is part of a run's identity unless RUNNING, OF_OTHER_STAGES or FREE below names the key.
+# Every key is part of a run's identity, except the keys in FREE below.
 config = dict(
     # Model, problems and seed
     model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder
@@ -35,9 +35,10 @@ config = dict(
     split = "",                   # easy | hard | very_easy | mixed | extreme | ...: train on
                                   # problems of this difficulty; all = every problem, without
                                   # measuring difficulty; empty = the recipe's split
-    train_set = "",               # problem file to train on; empty = that of `split`
+    train_set = "",               # problem file to train on; empty = the training problems of
+                                  # `split`
     val_set = "",                 # problem file to evaluate on, or several separated by commas;
-                                  # empty = that of `split`
+                                  # empty = the validation problems of `split`
     D = 0,                        # training problems to use; a larger D includes the problems of a
                                   # smaller D; 0 = all
     seed = 0,                     # seed for the choice and order of problems and for every rollout
@@ -52,7 +53,8 @@ config = dict(
     # Objective and optimizer. kl_coef, entropy_coef and tis_cap are our choice: the paper has none
     algo = "grpo",                # grpo | ppo | cispo: the policy term; ppo trains a critic as well
     updates = 1,                  # optimizer steps on each whole batch; 1 = on-policy, no clipping
-    eps_low = 0.2,                # ratio clipped to [1 - eps_low, 1 + eps_high], if updates > 1
+    eps_low = 0.2,                # if updates > 1, the probability ratio is clipped to
+                                  # [1 - eps_low, 1 + eps_high]
     eps_high = 0.2,               # upper side of the clip range, see eps_low
     lr_base = 1e-6,               # AdamW's learning rate at B = 1024 rollouts per update
     lr_scaling = "sqrt",          # sqrt | linear | constant: how the learning rate grows with B
@@ -64,8 +66,9 @@ config = dict(
     kl_type = "k3",               # k1 | k2 | k3: KL estimator; as a loss, k3 has the gradient of
                                   # KL(ref || policy), k2 of KL(policy || ref), k1 none
     entropy_coef = 0.001,         # weight of the entropy bonus per token; 0 = off
-    zero_var_filter = "off",      # off | policy | all | reg: drop groups with equal rewards from no
-                                  # loss term, the policy term, all terms, or KL and entropy
+    zero_var_filter = "off",      # off | policy | all | reg: which loss terms leave out the groups
+                                  # with equal rewards: none, the policy term, all terms, or KL
+                                  # and entropy
     tis_cap = 2.0,                # cap of a token's truncated importance weight; 0 = no weights
     gamma = 1.0,                  # ppo: discount per token
     lam = 1.0,                    # ppo: lambda of GAE
@@ -103,20 +106,23 @@ config = dict(
     keep_near = False,            # keep near duplicates; exact duplicates are always dropped
     task = "",                    # task of reasoning-gym, as in "countdown"
     task_args = "",               # the task's parameters as JSON, as in {"min_terms": 2}
-    size = 9000,                  # problems to make
+    size = 9000,                  # how many problems to make
     # Difficulty (sample.py)
     problems = "",                # problem file to measure; empty = problems.jsonl of `data`
     measure = 0,                  # problems to measure, drawn at random; 0 = all
     s = 16,                       # rollouts per problem to measure a pass rate, also in --pass_at
-    s_zero = 128,                 # rollouts per problem for the levels of mixtures; 0 = no levels
+    s_zero = 128,                 # rollouts per problem to find its level; mixtures are made of
+                                  # levels; 0 = no levels
     n_val = 0,                    # validation problems held out of each split; 0 = 300, but at most
                                   # a quarter of the split
-    shard = "",                   # i/k: measure every k-th problem from i on, one of k parallel
-                                  # processes; empty = measure what is left, then write the splits
+    shard = "",                   # i/k: one of k parallel processes; this one measures every k-th
+                                  # problem from i on; empty = measure the problems that are left,
+                                  # then write the splits
     # Running: folders, hardware, memory, checkpoints. None changes a result beyond rounding
     runs = "",                    # folder of a sweep, with one folder per run; empty = runs/RECIPE
                                   # for the embedded model, else runs/DATA_MODEL_RECIPE
-    out = "",                     # folder of the script's output; empty = run's folder, or `runs`
+    out = "",                     # folder of the script's output; empty = the run's folder (for
+                                  # training) or `runs` (for the analysis)
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
@@ -124,18 +130,21 @@ config = dict(
                                   # layer; must divide the model's heads; 1 = off; not yet tested
                                   # on GPUs
     micro_tokens = 16384,         # tokens per micro-batch of an update, padding included
-    micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory; each takes 4 to 12 bytes
+    micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory at a time; each takes 12
+                                  # to 24 bytes
     activation_checkpointing = "auto",  # auto | true | false: store only each layer's input, for a
-                                  # third more work; auto = on a GPU
-    gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = what the
-                                  # trainer leaves, or without a trainer what is free, at most 0.9
+                                  # third more work; auto = true on a GPU
+    gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = all that
+                                  # the trainer leaves (if there is no trainer: all free memory),
+                                  # at most 0.9
     save_every = 65536,           # rollouts between checkpoints, of which the newest two are kept;
                                   # 0 = only at the end
     keep_last = True,             # keep the last checkpoint of a finished run, so that a larger C
-                                  # can continue it; false = keep only its model and keep_at
+                                  # can continue it; false = keep only its model and the checkpoints
+                                  # of keep_at
     keep_at = "",                 # budgets whose checkpoints are never deleted, "1e5 2e5"
-    pass_at = "",                 # budgets at which pass@1 of every training problem is measured by
-                                  # s rollouts, "0 1e5"
+    pass_at = "",                 # budgets at which pass@1 of every training problem is measured
+                                  # with s rollouts, "0 1e5"
     sample_every = 10,            # updates between the rollouts written to samples.jsonl; 0 = none
     # The sweep and its analysis
     ns = "8 16 32 64 128 256 512",  # values of n in a sweep; on GPUs small n are slow (docs/gpu.md)
@@ -149,25 +158,27 @@ config = dict(
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures
     eval_set = "val",             # evaluations to analyse: val, or another `set` in the logs
     delta = 0.01,                 # a difference in reward that is too small to matter
-    epochs = 0.0,                 # analyse only this many passes over the training problems; 0 =
-                                  # all
-    bin = 0.005,                  # width of the reward bins of record-breaking points
+    epochs = 0.0,                 # analyse only this many passes over the training problems, from
+                                  # the start; 0 = all
+    bin = 0.005,                  # an evaluation is record-breaking if its reward, in bins of this
+                                  # width, is above all earlier ones
     points = "",                  # CSV file with columns C, n: fit the law to it, not to a sweep
 )
 
-# keys that the defaults.json next to a model gives, whatever problems the model is trained on
+# keys that defaults.json next to a model may set, even if the model is trained on the problems of
+# another data folder
 OF_MODEL = ("C B_max lr_base critic_lr max_prompt_tokens max_new_tokens micro_tokens gen_batch "
             "eval_every save_every ns bps seeds").split()
 
-# The loss terms of the paper's Table 1, with our coefficients. The paper advises the Hard recipe
-# for problems of mixed difficulty
+# The paper's Table 1 says which loss terms a recipe has; the coefficients are ours. `mixed` equals
+# `hard`, because the paper advises the Hard recipe for problems of mixed difficulty
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))
 
 
 def comments():
-    """Return {key: its comment} of the dict above, the only place that describes a key."""
+    """Return {key: its comment} for all keys of `config`. Only these comments describe the keys."""
     text = Path(__file__).read_text().split("\nconfig = dict(")[1].split("\n)\n")[0]
     return dict(re.findall(r"^    (\w+) = .*?  # (.*)", re.sub(r"\n {8,}# ", " ", text), re.M))
 
@@ -175,17 +186,17 @@ def comments():
 # {key: its valid values}, for each key whose comment begins with `a | b`
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
-# Keys that are not part of a run's identity. Every other key is part of the identity. If you add a
-# key, runs with two values of the key are two runs in two folders.
+# Keys that are not part of a run's identity. All other keys of `config` are part of it, a key that
+# you add included: two runs that differ in such a key have two folders.
 RUNNING = """device threads tensor_parallel gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
 OF_OTHER_STAGES = """source revision question_key answer_key against keep_near task task_args size
     problems measure s_zero n_val shard runs out
     ns bps seeds lrs view metric unit eval_set delta epochs bin points""".split()
-FREE = {*RUNNING, *OF_OTHER_STAGES,
-        "data", "split",  # train_set and val_set are part of the identity instead
-        "C", "B_max"}     # a larger budget continues a run
+# `data` and `split` are not part of the identity, because train_set and val_set are. `C` and
+# `B_max` are not part of it either, because a larger budget continues a run.
+FREE = {*RUNNING, *OF_OTHER_STAGES, "data", "split", "C", "B_max"}
 
 
 class BadInput(ValueError):
@@ -212,13 +223,15 @@ sys.excepthook = on_exception
 def entry(main):
     """Run a script's `main(argv)` and exit: code 2 on bad input, 1 if a file cannot be written."""
     name = Path(sys.argv[0]).name
-    with contextlib.suppress(OSError, RuntimeError):  # stderr may be closed, or not a file
-        faulthandler.enable()  # if torch or vLLM crash in native code, it prints our stack
+    # if torch or vLLM crash in native code, faulthandler prints the Python stack. It cannot be
+    # enabled if stderr is closed or is not a file
+    with contextlib.suppress(OSError, RuntimeError):
+        faulthandler.enable()
     try:
         sys.exit(main(sys.argv[1:]))
     except BadInput as e:
         code, message = 2, str(e)
-    except BrokenPipeError:  # the reader of our output, such as `head`, has ended
+    except BrokenPipeError:  # the program that reads our output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as e:
@@ -226,8 +239,8 @@ def entry(main):
         code, message = 1, f"{what}; fix this, then run the same command again to continue"
     except KeyboardInterrupt:
         code, message = 130, INTERRUPTED
-    # rank 0 prints for all ranks, and torchrun then stops the other ranks. A rank that still runs
-    # after 3 s prints its own error
+    # If all ranks fail, only rank 0 should print the error. So every other rank waits 3 s, in which
+    # torchrun stops it. A rank that is not stopped prints its own error
     if os.environ.get("RANK", "0") != "0":
         time.sleep(3)
         name = f"[rank {os.environ['RANK']}] {name}"
@@ -242,8 +255,8 @@ def entry(main):
 def cast(key, value, keys=config):
     """Return `value`, a string or a JSON value, as the type of keys[key], or raise BadInput.
 
-    1e6 is a valid int, an int is a valid float, true and false may be in capitals. none (JSON:
-    null) is the off value of a key: 0, false or the empty string.
+    1e6 is a valid int, an int is a valid float, and true and false may be in capitals. none (null
+    in JSON) turns a key off: it means 0, false or the empty string, by the key's type.
     """
     kind, text = type(keys[key]), str(value).strip()
     if value is None or text.lower() == "none":
@@ -272,7 +285,7 @@ def plain(name):
 
 
 def choose(key, value, choices):
-    """Raise BadInput if `value` is not one of `choices`; the message names the nearest."""
+    """Raise BadInput if `value` is not one of `choices`; the message names the nearest one."""
     if value not in choices:
         near = difflib.get_close_matches(str(value), choices, 1, 0)[0]
         names = ", ".join(name or "none" for name in choices)
@@ -330,7 +343,7 @@ def parse(argv, doc="", own=None):
         flat = {key: value}
         if key == "config":
             flat = read_json(value)
-        # set the recipe first, because it sets other keys, which the file may set again
+        # set the recipe first, because it sets other keys, which the file may override
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
 
@@ -377,9 +390,9 @@ def folder_defaults(given, keys):
 def sweep_folder(cfg, name):
     """Return the default folder of a sweep.
 
-    The folder is runs/NAME for the embedded problems with a base model of this repository. For any
-    other problems or model it is runs/DATA_MODEL_NAME, so that no two sweeps share a folder. name:
-    the recipe, with the split if it is not the recipe's, or `atlas` for a study.
+    name: the recipe, with the split if it is not the recipe's, or `atlas` for a study. The folder
+    is runs/NAME if the problems and the base model are those of this repository. Otherwise it is
+    runs/DATA_MODEL_NAME, so that no two sweeps share a folder.
     """
     data, model = (Path(cfg[key]).resolve() for key in ("data", "model"))
     home = Path(config["data"]).resolve()
@@ -389,12 +402,12 @@ def sweep_folder(cfg, name):
 
 
 def files(value):
-    """Return the problem files of `val_set` or `against`, which are separated by commas."""
+    """Return the list of files in `value`, the comma-separated text of `val_set` or `against`."""
     return [word.strip() for word in value.split(",") if word.strip()]
 
 
 def check(cfg):
-    """Raise BadInput if no stage can use a value or a combination of values."""
+    """Raise BadInput if `cfg` has a value or a combination of values that no script accepts."""
     def need(ok, key, why):
         if not ok:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
@@ -449,8 +462,8 @@ def check(cfg):
 def derive(cfg, own=None):
     """Return dict(B, M, lr, run): rollouts per update, updates, learning rate, name of the run.
 
-    The lr follows the rollouts in the loss, which are fewer than B if n_train < n (paper, section
-    3, factor 3). own: as in `parse`, for the name.
+    The learning rate depends on the number of rollouts in the loss, B_p n_train, which is less than
+    B if n_train < n (paper, section 3, factor 3). own: the script's own keys, as in `parse`.
     """
     B = cfg["B_p"] * cfg["n"]
     M = cfg["C"] // B  # C = B_p n M
@@ -459,7 +472,7 @@ def derive(cfg, own=None):
 
 
 def lr_factor(B, scaling):
-    """Return the factor of lr_base at B rollouts per update; it is 1 at B = 1024."""
+    """Return the factor that multiplies lr_base at B rollouts per update, 1 at B = 1024."""
     return dict(sqrt=math.sqrt(B / 1024), linear=B / 1024, constant=1.0)[scaling]
 
 
@@ -469,16 +482,20 @@ def all_rollouts(cfg):
 
 
 def updates_at(budgets, cfg):
-    """Return {the first update that reaches a budget} for the budgets "0 1e5", in rollouts.
+    """Return the set of updates at which a run first reaches the budgets in a text.
 
-    Budgets above C are left out. A budget beyond the last whole update maps to update M.
+    budgets: numbers of rollouts, as in "0 1e5". Budgets above C are left out. A budget beyond the
+    last whole update maps to update M.
     """
     B, reached = cfg["B_p"] * cfg["n"], [C for C in map(float, budgets.split()) if C <= cfg["C"]]
     return {min(math.ceil(C / B), cfg["C"] // B) for C in reached}
 
 
 def check_run(cfg):
-    """Raise BadInput if (B_p, n, C) cannot be a run. Trainers check it before they load a model."""
+    """Raise BadInput if no run can have this B_p, n, C and number of threads.
+
+    Trainers check this before they load a model.
+    """
     B = cfg["B_p"] * cfg["n"]
     if cfg["B_max"] and B > cfg["B_max"]:
         raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {B} is above "
@@ -510,11 +527,13 @@ def is_toy(cfg):
 
 
 def complete(cfg):
-    """Return the config of a log or of sweep.json with all keys, missing ones at their default.
+    """Return the config of a log or of sweep.json with all keys. Missing keys get their default.
 
-    Keys that are not in the dict above are dropped, except those of a run of bandit_toy.py.
+    Keys that are not in `config` are dropped, except the own keys of a run of bandit_toy.py.
     """
-    if cfg.get("activation_checkpointing") is False:  # logs in results/ have two old defaults
+    # some logs in results/ have old defaults of activation_checkpointing and gpu_memory; they get
+    # the present defaults instead
+    if cfg.get("activation_checkpointing") is False:
         cfg = {key: value for key, value in cfg.items()
                if key not in ("activation_checkpointing", "gpu_memory")}
     own = {key: value for key, value in cfg.items() if is_toy(cfg) and key not in config}
@@ -524,12 +543,11 @@ def complete(cfg):
 def identity(cfg):
     """Return the part of a config that identifies a run, {key: value}.
 
-    Keys in FREE are left out, and so are the keys of an unused part of the code.
-    The critic is unused if algo is not ppo. The limits of a verifier are unused if answers are
-    compared exactly.
+    Keys in FREE are left out, and so are keys that the run does not use: the keys of the critic if
+    algo is not ppo, and the limits of the verifier if answers are compared exactly.
     """
     out = {key: value for key, value in complete(cfg).items() if key not in FREE}
-    if is_toy(cfg):  # the toy draws n_val problems itself, so no file names them
+    if is_toy(cfg):  # the toy has no val_set file; it draws n_val validation problems itself
         out["n_val"] = cfg["n_val"]
     unused = [] if out["algo"] == "ppo" else ["gamma", "lam", "critic_lr", "value_clip"]
     unused += ["verify_s", "verify_bytes"] if out["verifier"] == "exact" else []
@@ -545,17 +563,19 @@ def experiment(cfg):
 
 
 def lrs_of(cfg):
-    """Return the values of lr_base in a sweep in ascending order: `lrs`, or only lr_base."""
+    """Return the sorted values of lr_base in a sweep: `lrs`, or only lr_base if `lrs` is empty."""
     return sorted({float(word) for word in cfg["lrs"].split()} or {cfg["lr_base"]})
 
 
 def run_name(cfg, own=None):
-    """Return the folder name of a run. own: as in `parse`.
+    """Return the folder name of a run. own: the script's own keys, as in `parse`.
 
     Only values that differ from the defaults enter the hash, so a key that is added later renames
     no old run.
     """
-    defaults = dict(config, verifier="exact", n_val=300)  # as when runs were first named
+    # the defaults of verifier and n_val have changed; names use the old ones, so that no run is
+    # renamed
+    defaults = dict(config, verifier="exact", n_val=300)
     defaults |= {key: default for key, (default, _) in (own or {}).items()}
     off = {key: value for key, value in identity(cfg).items() if value != defaults.get(key)}
     digest = hashlib.sha256(json.dumps(off, sort_keys=True).encode()).hexdigest()[:8]
@@ -572,7 +592,7 @@ def check_sweep_words(words):
 
 
 def check_same(folder, old, cfg):
-    """Raise BadInput if the run in `folder`, with config `old`, is another experiment than cfg."""
+    """Raise BadInput if the run in `folder`, with config `old`, has another identity than `cfg`."""
     old, new = identity(old), identity(cfg)
     differ = [key for key in new if old.get(key, new[key]) != new[key]]
     if differ:
@@ -582,28 +602,33 @@ def check_same(folder, old, cfg):
 
 
 def command(cfg, more=(), python="python", launch="", gpus=1):
-    """Return the shell command of a run, with the keys that differ from recipe and data folder.
+    """Return the shell command of a run.
 
-    more: keys to write even if they do not differ. launch: shell words to put in front, unchanged.
-    gpus: if 2 or more, torchrun starts that many processes.
+    It has the keys whose values differ from those that the recipe and the data folder set. more:
+    keys to write even if they do not differ. launch: shell words to put in front, unchanged. gpus:
+    if 2 or more, torchrun starts that many processes.
     """
     words = [f"--recipe={cfg['recipe']}"]
     if cfg["data"] != config["data"]:
         words.append(f"--data={cfg['data']}")
     if parse(words)["model"] != cfg["model"]:
         words.append(f"--model={cfg['model']}")
-    plain, cfg = parse(words), complete(cfg)  # cfg may come from a log
+    plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
     skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    if cfg["device"] == "auto":  # as in logs of results/; the data folder's device fits as well
+    # Logs in results/ have device=auto. Their commands need no --device, because the device in the
+    # data folder's defaults.json fits as well
+    if cfg["device"] == "auto":
         skip.add("device")
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
         if key not in skip and cfg[key] != plain.get(key):
             words.append(f"--{key}={cfg[key]}")
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
     script = ["bandit_toy.py", "run"] if is_toy(cfg) else ["train_grpo.py"]
-    if gpus > 1:  # without the --, torchrun reads our --n= as short for one of its own options
+    # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
+    # torchrun reads our --n= as short for one of its own options
+    if gpus > 1:
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}",
-                    "--shutdown-timeout=600", "--"]  # a checkpoint takes more than the default 30 s
+                    "--shutdown-timeout=600", "--"]
         script = torchrun + script
     return f"{launch} {shlex.join([python, *script, *words])}".lstrip()
 
@@ -612,11 +637,13 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
 # Metrics
 
 def at_k(metric, samples):
-    """Return [metric of a problem with c of s = `samples` rollouts solved, for c = 0..s].
+    """Return the value of `metric` for a problem, as a list with one value for each c = 0..s.
 
-    metric: avg@k = c / s; best@k = 1 - C(s - c, k) / C(s, k), at least one of k solved; worst@k =
-    C(c, k) / C(s, k), all k solved. They are unbiased for k rollouts drawn without replacement
-    (Chen et al. 2021, eq. 1). Raise BadInput if k > s.
+    c is how many of the problem's s = `samples` rollouts are solved. avg@k is c / s. best@k is the
+    probability that at least one of k rollouts is solved, 1 - C(s - c, k) / C(s, k) with binomial
+    coefficients. worst@k is the probability that all k are solved, C(c, k) / C(s, k). The values
+    are unbiased for k rollouts drawn without replacement (Chen et al. 2021, eq. 1). Raise BadInput
+    if k > s.
     """
     kind, k = metric.split("@")[0], int(metric.split("@")[1])
     if k > samples:

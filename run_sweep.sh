@@ -4,38 +4,47 @@
 #   bash run_sweep.sh easy                   # everything, from the environment to the answer
 #   bash run_sweep.sh hard --lr_base=1e-3    # any --key=value of config.py, for every stage
 #   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128" BPS=32 C=1e6 bash run_sweep.sh easy
-#   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # the training commands
-#   PRUNE=1 bash run_sweep.sh easy           # two thirds of the rollouts: the worst cells end early
-#   bash run_sweep.sh env                    # only the environment
+#   DRY_RUN=1 bash run_sweep.sh easy         # only print the training commands, one per line
+#   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # train 8 runs at a time
+#   PRUNE=1 bash run_sweep.sh easy           # end the worst cells early: two thirds of the rollouts
+#   bash run_sweep.sh env                    # only make the environment
 #
-# The presets easy, hard and mixed are recipes, each with its split of problems. The other presets
-# are the studies of the paper, which --help lists with their cost. A study is one or more sweeps
-# ("arms") in folders below runs/atlas. Two studies with the same arm share the runs of the arm.
+# The presets easy, hard and mixed are recipes. Each recipe has its own split of problems.
+# The other presets are the studies of the paper. --help lists them with their cost.
+# A study is one or more sweeps, called arms, each in its own folder below runs/atlas.
+# If two studies have the same arm, they share the runs of this arm.
 #
-# Ctrl-C stops a sweep; the same command continues it. Finished runs are not repeated. More values
-# in NS, BPS or SEEDS add runs to a finished sweep, and a larger C continues its runs. With
-# DATA=data/guru_math, easy and hard are the paper's main sweeps: B_p = 32, n = 8 to 2,048 on easy
-# and 8 to 512 on hard, C = 4M, on 6,000 and 5,000 problems.
+# Ctrl-C stops a sweep, and the same command continues it. Finished runs are not repeated.
+# More values in NS, BPS or SEEDS add runs to a finished sweep. A larger C continues its runs.
+# With DATA=data/guru_math, easy and hard are the paper's main sweeps, with B_p = 32 and C = 4M.
+# There, easy has n = 8 to 2,048 and 6,000 problems; hard has n = 8 to 512 and 5,000 problems.
 #
-# Environment variables; empty = the value of config.py or of the data folder's defaults.json:
-#   NS      values of n, "2 4 8"              MODEL   base model: hub name or transformers folder
-#   BPS     values of B_p, "8 32"             DATA    data folder (default data/arithmetic)
-#   SEEDS   seeds, "0 1 2"                    OUT     folder of the sweep (default: `runs` in
-#   LRS     values of lr_base, "1e-4 2e-4"            config.py)
-#   C       rollouts per run                  JOBS    runs at a time (default: one per GPU or core)
-#   B_MAX   largest B_p n of a run            PYTHON  interpreter with the requirements (.venv)
-#   TASK    with DATA=data/reasoning_gym: the task whose problems prepare.py makes
-#   DRY_RUN 1 = only write the plan and print the commands. With PRUNE=1 it prints the commands up
-#             to the next of the three budgets, after ending the worst cells at the budgets before
-#   PRUNE   1 = end a third of the cells at each of the budgets C/8, C/4 and C/2 ("Pruned sweeps"
-#             in core/sweep.py)
+# Environment variables. Empty = the value of config.py or of the data folder's defaults.json.
+#   NS            values of n, as in "2 4 8"
+#   BPS           values of B_p, as in "8 32"
+#   SEEDS         random seeds, as in "0 1 2"
+#   LRS           values of lr_base, as in "1e-4 2e-4"
+#   C             budget of each run, in rollouts
+#   B_MAX         largest B_p n of a run; larger cells are left out
+#   MODEL         base model: hub name or transformers folder
+#   DATA          data folder (default data/arithmetic)
+#   TASK          with DATA=data/reasoning_gym: the task whose problems prepare.py makes
+#   OUT           folder of the sweep (default: see the key `runs` in config.py)
+#   PYTHON        interpreter in which the requirements are installed (default: make and use .venv)
+#   JOBS          how many runs train at a time (default: one per GPU or core)
 #   GPUS_PER_RUN  GPUs for each run (default 1; 0 = the CPU); torchrun starts a run on 2 or more.
-#                 python -m core.cost prints how many a model needs
-#   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice";
-#                 srun does not pass SIGTERM on, see docs/gpu.md
-# GPUS_PER_RUN=0 trains small models on the CPU, one run per core. vLLM needs a GPU to itself. With
-# --engine=hf, several runs share a GPU if JOBS is above the number of GPUs. The GPUs are those in
-# CUDA_VISIBLE_DEVICES if it is set, else those that nvidia-smi lists.
+#                 `python -m core.cost` prints how many GPUs a model needs.
+#   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice".
+#                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
+#   PRUNE         1 = end a third of the cells at each of the budgets C/8, C/4 and C/2.
+#                 "Pruned sweeps" in core/sweep.py explains how the cells are chosen.
+#   DRY_RUN       1 = only write the plan and print the training commands.
+#                 With PRUNE=1, first end the worst cells at the budgets that all runs reached,
+#                 and print the commands up to the next of the three budgets.
+#
+# GPUS_PER_RUN=0 trains small models on the CPU, one run per core. vLLM needs a GPU to itself.
+# With --engine=hf, several runs share a GPU if JOBS is above the number of GPUs.
+# The GPUs are those in CUDA_VISIBLE_DEVICES or, if it is unset, those that nvidia-smi lists.
 set -euo pipefail
 cd "$(dirname "$0")"
 [ -f core/sweep.py ] || cd "$SLURM_SUBMIT_DIR"  # sbatch starts a copy of this file
@@ -44,14 +53,14 @@ preset=${1:---help}
 PY=${PYTHON:-.venv/bin/python}
 "$PY" -c "" 2> /dev/null || PY=python3  # planning needs only the standard library
 
-# ---- the words of every stage -------------------------------------------------------------------
+# ---- command-line words for all stages ----------------------------------------------------------
 args=()
 for pair in DATA:data MODEL:model NS:ns BPS:bps SEEDS:seeds LRS:lrs C:C B_MAX:B_max OUT:runs \
             TASK:task; do
     name=${pair%:*}
     [ -n "${!name:-}" ] && args+=("--${pair#*:}=${!name}")
 done
-# the embedded model uses the CPU (defaults.json) unless the user asks for GPUs
+# defaults.json puts the embedded model on the CPU; GPUS_PER_RUN above 0 overrides that
 [[ $preset = env || ${GPUS_PER_RUN:-0} != 0 ]] && args+=(--device=auto)
 args+=("$@")
 
@@ -88,7 +97,7 @@ if [ "${DRY_RUN:-}" != 1 ]; then
 fi
 [ "$preset" = env ] && exit 0
 
-# ---- only the commands ---------------------------------------------------------------------------
+# ---- DRY_RUN=1: print the training commands and exit ---------------------------------------------
 runs=$("$PY" -m core.sweep folder "$preset" "${args[@]}")
 args+=(--runs="$runs")
 if [ "${DRY_RUN:-}" = 1 ]; then
@@ -99,7 +108,7 @@ fi
 "$PY" -m core.prepare "$preset" "${args[@]}"
 
 # ---- the runs: train_grpo.py for every cell ------------------------------------------------------
-# in the background, so that the trap can pass SIGTERM on at once; core.sweep then stops the runs
+# core.sweep runs in the background, so that the trap can pass SIGTERM on to it at once
 trap 'kill -TERM "$sweep" 2> /dev/null || true' INT TERM HUP
 code=0
 "$PY" -m core.sweep run "$preset" "${args[@]}" & sweep=$!

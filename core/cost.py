@@ -22,29 +22,34 @@ from core.log import read_log
 from core.models import recomputes
 
 # ---- the assumptions -----------------------------------------------------------------------------
-# For each card: bytes of memory, bytes/s that decoding reads, FLOP/s of an update. The FLOP/s of
-# the H100 and LOGIT_BYTES are fitted to updates of 0.5B and 1.5B (0.50 s and 0.85 s for 16,384
-# tokens)
+# CARDS has three numbers for each card: bytes of memory, bytes per second that decoding reads, and
+# FLOP per second of an update. LOGIT_BYTES is the bytes that an update moves per logit (one logit
+# per token and vocabulary item). The FLOP/s of the H100 and LOGIT_BYTES are fitted to measured
+# updates of 16,384 tokens: 0.50 s for a model of 0.5B and 0.85 s for one of 1.5B
 CARDS = {"RTX 4090": (24e9, 0.8e12, 65e12), "H100": (80e9, 2.6e12, 390e12)}
-LOGIT_BYTES = 350         # bytes that an update moves per logit, one per token and vocabulary item
-# Seconds of CPU work in a decoding step: STEP_S, plus ROLLOUT_S for each rollout. Both are fitted
-# to steps of 2.5, 3.6 and 9.2 ms with 8, 64 and 256 rollouts of 0.5B
+LOGIT_BYTES = 350
+# A decoding step takes STEP_S seconds of CPU work, plus ROLLOUT_S for each rollout. Both are fitted
+# to a model of 0.5B: its steps took 2.5, 3.6 and 9.2 ms with 8, 64 and 256 rollouts
 STEP_S, ROLLOUT_S = 2e-3, 24e-6
 # Seconds that an update takes besides generation, forward and backward, for the engine's sleep and
-# wake-up, grading, allocating memory again, and the log. Measured with 135M and 32 rollouts
+# wake-up, grading, allocating memory again, and the log. Measured with a 135M model and 32 rollouts
 UPDATE_S = 3.4
-# Tokens of a prompt, mean tokens of a response, and the sigma of a response's lognormal length. If
-# SHORT x max_new_tokens is less than MEAN, it is the mean
+# PROMPT: tokens of a prompt. MEAN: mean tokens of a response, or SHORT x max_new_tokens if that is
+# less. SIGMA: sigma of the lognormal length of a response. CUT: share of the responses that run to
+# max_new_tokens
 PROMPT, MEAN, SIGMA = 150, 650, 0.5
 SHORT = 1 / 3
-CUT = 0.005               # share of the responses that run to max_new_tokens
-N_VAL = 300               # problems of a validation set, if n_val = 0
+CUT = 0.005
+N_VAL = 300  # number of validation problems, if n_val = 0
+
 # Memory of a card that a run cannot use: SPARED bytes plus SPARED_SHARE of the card, for the CUDA
 # context, NCCL's buffers, vLLM's CUDA graphs and the allocator's gaps
 SPARED, SPARED_SHARE = 2e9, 0.05
-AT_ONCE = 8               # responses of full length that vLLM's cache must hold to be fast enough
+# a run fits only if vLLM's KV cache holds this many responses of full length; with fewer,
+# generation would be too slow
+AT_ONCE = 8
 
-# Numbers of the published config.json of the paper's three models and two smaller ones
+# Sizes from the published config.json files of the paper's three models and of two smaller models
 FIELDS = ("model_type vocab_size hidden_size intermediate_size num_hidden_layers "
           "num_attention_heads num_key_value_heads head_dim tie_word_embeddings").split()
 SHAPES = {name: dict(zip(FIELDS, numbers)) for name, *numbers in (
@@ -56,7 +61,7 @@ SHAPES = {name: dict(zip(FIELDS, numbers)) for name, *numbers in (
 
 
 def read_shape(model):
-    """Return the dict in a model's config.json, from the model's folder or from SHAPES, or {}."""
+    """Return the dict in a model's config.json, or the model's entry in SHAPES, or {}."""
     file = Path(model) / "config.json"
     return read_json(file) if file.exists() else SHAPES.get(model, {})
 
@@ -66,9 +71,9 @@ def sizes(shape):
 
     shape: the dict in the model's config.json. P: all parameters. body: parameters without the
     head. root: parameters of embedding and head, which FSDP gathers together. layer: parameters of
-    one layer. layers: number of layers. d, ff, q, kv: widths of the residual, the MLP, the queries
-    and the keys. V: the vocabulary. normed: q + kv if queries and keys are normalised, else 0.
-    sides: parameters of LoRA adapters of rank 1 in all layers.
+    one layer. layers: number of layers. d, ff, q, kv: widths of the residual stream, the MLP, the
+    queries and the keys. V: size of the vocabulary. normed: q + kv if queries and keys are
+    normalised, else 0. sides: parameters of LoRA adapters of rank 1 in all layers.
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -80,7 +85,8 @@ def sizes(shape):
     width = shape.get("head_dim") or d // heads
     q, kv = heads * width, (shape.get("num_key_value_heads") or heads) * width
     layer = 2 * d * q + 2 * d * kv + 3 * d * ff + 2 * d
-    sides = 2 * (d + q) + 2 * (d + kv) + 3 * (d + ff)  # rows + columns of the layer's matrices
+    # the adapter of a matrix has (rows + columns) parameters for each rank
+    sides = 2 * (d + q) + 2 * (d + kv) + 3 * (d + ff)
     head = 0 if shape.get("tie_word_embeddings") else V * d
     body = V * d + L * layer
     return dict(P=body + head, body=body, root=V * d + head, layer=layer, layers=L, d=d, ff=ff, q=q,
@@ -104,33 +110,36 @@ def state_bytes(s, cfg, gpus, width=2):
 
 
 def usable_bytes(card):
-    """Return the bytes of a card of `card` bytes that a run can use."""
+    """Return how many bytes a run can use on a card that has `card` bytes of memory."""
     return card * (1 - SPARED_SHARE) - SPARED
 
 
 def update_bytes(s, cfg, gpus):
     """Return the peak memory of an update on each of `gpus` GPUs, as {part: bytes}.
 
-    The parts are `state_bytes` and two more. `batch`: the log-probs, weights and advantage that an
-    update stores for every response token. `activations`: the peak of all tensors that exist only
-    within a micro-batch, which include logits and gathered weights.
+    The parts are those of `state_bytes`, and two more. `batch` is what an update stores for every
+    response token: log-probs, importance weight and advantage. `activations` is the peak of all
+    tensors that exist only within a micro-batch, logits and gathered weights included.
     """
     d, ff, L, split = s["d"], s["ff"], s["layers"], gpus > 1
     recompute = recomputes(cfg, "cuda")
     adapters = cfg["lora_rank"] * s["sides"]
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     N = T  # the worst case: all tokens are response tokens
+
     # Under FSDP, and if only adapters are trained, weights and residual stream are in bf16. Else
     # autocast leaves the residual stream in fp32, and every linear layer makes a bf16 copy of its
     # input and of its weights.
     bf16 = bool(split or adapters)
     residual = 2 if bf16 else 4
-    # an adapter copies the input of its matrix; autocast copies the inputs of q, k, v, gate and up
+    # Copies of inputs, in bytes per token and unit of d: an adapter copies the input of its matrix,
+    # and autocast copies the inputs of q, k, v, gate and up
     copies = 14 if adapters else 0 if split else 10
     layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 4 * s["normed"] + 8 * ff)
     weights = 0 if bf16 else 2 * s["layer"]
     kept = L * T * residual * d if recompute else L * (layer + weights)
-    # FSDP gathers a layer and the next layer, and keeps embedding and head whole until the end
+    # FSDP gathers the weights of a layer and of the next layer at the same time. It keeps the whole
+    # embedding and head until the end of the backward pass
     gathered, whole = (6 * s["layer"], 2 * s["root"]) if split else (weights, 0)
     chunk = min(cfg["micro_logits"], N * s["V"])
     head = 0 if adapters else 2 * s["V"] * d  # the gradient of the head
@@ -140,7 +149,8 @@ def update_bytes(s, cfg, gpus):
         reference=bool(cfg["kl_coef"]) * (kept + 2 * whole + 12 * chunk),
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
-        end=4 * whole)  # embedding and head with their gradients in bf16 and in fp32
+        # after the last layer: embedding and head in bf16, and their gradients in bf16 and in fp32
+        end=4 * whole)
     batch = 40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus
     return state_bytes(s, cfg, gpus) | dict(batch=batch, activations=max(peaks.values()))
 
@@ -149,9 +159,9 @@ def generation_bytes(s, cfg, gpus, engine):
     """Return (parts, response): the memory of generation on each GPU.
 
     parts: dict(trainer, engine) in bytes. `trainer` is all of `state_bytes` except the gradients.
-    `engine` is for the engine's bf16 copy of all weights. For vLLM it includes a forward pass: the
+    `engine` is the engine's bf16 copy of all weights. For vLLM it includes a forward pass: the
     logits of `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB (from vLLM's source).
-    response: bytes in the cache of a response of full length.
+    response: bytes of the KV cache of a response of full length.
     """
     parts, copy = state_bytes(s, cfg, gpus), 2 * s["P"]
     trainer = sum(parts.values()) - parts["gradients"]
@@ -165,12 +175,12 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
     """Return how a run fits on `gpus` cards of `card` bytes each: dict(update, held, share, cache,
     fits).
 
-    update: bytes of an update. held: bytes of generation without the cache, {part: bytes}. share:
-    vLLM's share of the card. cache: how many responses of full length fit into the cache at once.
-    fits: whether the run fits.
+    update: peak bytes of an update. held: memory of generation without the KV cache, as {part:
+    bytes}. share: vLLM's share of the card. cache: how many responses of full length fit into the
+    KV cache at once. fits: whether the run fits.
     """
     usable, parts = usable_bytes(card), update_bytes(s, cfg, gpus)
-    if engine == "hf":  # the engine's copy of the weights stays in memory during the update
+    if engine == "hf":  # engine hf keeps its copy of the weights during the update
         parts["engine"] = 2 * s["P"]
     held, response = generation_bytes(s, cfg, gpus, engine)
     room, share = usable - held["trainer"], 0.0
@@ -218,8 +228,8 @@ def expected_longest(count, mean, most):
 def decoding_s(s, steps, rollouts, cached, card="H100"):
     """Return the seconds of `steps` decoding steps on one card.
 
-    rollouts: unfinished responses, summed over the steps. cached: tokens in the cache, summed over
-    the steps. A step reads the weights once and every token in the cache. The CPU's time for the
+    rollouts: unfinished responses, summed over the steps. cached: tokens in the KV cache, summed
+    over the steps. A step reads all weights and the whole KV cache once. The CPU's time for the
     step and for each unfinished response is added.
     """
     read = 2 * s["P"] * steps + 4 * s["kv"] * s["layers"] * cached  # bytes
@@ -227,7 +237,9 @@ def decoding_s(s, steps, rollouts, cached, card="H100"):
 
 
 def generation_s(s, cfg, rollouts, gpus, card="H100"):
-    """Return the seconds that `gpus` cards need to generate `rollouts`, gen_batch at once on each.
+    """Return the seconds that `gpus` cards need to generate `rollouts` rollouts.
+
+    Each card generates `gen_batch` rollouts at a time.
     """
     mean, most = mean_length(cfg), cfg["max_new_tokens"]
     tokens = (1 - CUT) * mean + CUT * most
@@ -242,8 +254,8 @@ def update_s(s, cfg, rollouts, gpus, card="H100"):
     """Return the seconds of an update's forward and backward passes on `gpus` cards.
 
     Per parameter and token, forward and backward take 6 FLOPs, recomputing activations takes 2 and
-    the reference takes 2. A critic takes as many as the policy. Softmax, entropy and the gradients
-    of the logits are limited by memory bandwidth.
+    the reference takes 2. A critic takes as many FLOPs as the policy. Softmax, entropy and the
+    gradients of the logits are limited by memory bandwidth.
     """
     _, bandwidth, speed = CARDS[card]
     tokens = rollouts * (PROMPT + mean_length(cfg)) / gpus
@@ -278,15 +290,15 @@ def gpu_hours(cfg, card="H100"):
 
 
 def difficulty_hours(cfg, problems, card="H100"):
-    """Return the GPU-hours in which sample.py draws `s` rollouts of each of `problems` problems."""
+    """Return the GPU-hours that sample.py needs for `s` rollouts of each of `problems` problems."""
     return generation_s(sizes(read_shape(cfg["model"])), cfg, problems * cfg["s"], 1, card) / 3600
 
 
 def measured_rate(folder):
-    """Return (count, rate): how many runs in a folder used GPUs, and their hours / estimated hours.
+    """Return (count, rate) of the runs in a folder that used GPUs.
 
-    The estimates are for the rollouts that the logs already have. Returns (0, 1.0) if no run used a
-    GPU, or if GPU-hours cannot be estimated.
+    rate: their measured GPU-hours, divided by the estimated GPU-hours for the rollouts that their
+    logs already have. Returns (0, 1.0) if no run used a GPU, or if GPU-hours cannot be estimated.
     """
     measured, estimated = [], []
     for path in Path(folder).glob("**/log.jsonl"):
@@ -318,7 +330,7 @@ def of_runs(runs, problems, folder):
         each = [gpu_hours(c, card) for c in runs]
         if None not in each:
             total = rate * (sum(each) + difficulty_hours(runs[0], problems or 0, card))
-            total = float(f"{total:.2g}")  # because an estimate is no more precise
+            total = float(f"{total:.2g}")  # two digits, because the estimate is not more precise
             hours.append(f"{total:,.{int(total < 10)}f}" + f" (of {card})" * (not measured))
     if not hours:
         return line
@@ -361,7 +373,7 @@ def main(argv):
         rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
         if not named:
             rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
-        engine = "hf" if cfg["engine"] == "hf" else "vllm"  # on a GPU, auto is vllm
+        engine = "hf" if cfg["engine"] == "hf" else "vllm"  # on a GPU, engine=auto means vLLM
         for row, gpus, about in rows:
             plans = [memory_plan(s, row, gpus, float(c) * 1e9, engine)
                      for c in cfg["cards"].split()]

@@ -28,20 +28,21 @@ def cores(root=Path("/sys/fs/cgroup")):
     """
     count = len(os.sched_getaffinity(0))
     for files in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:
-        with contextlib.suppress(OSError, ValueError):  # no such file, or no quota
+        with contextlib.suppress(OSError, ValueError):  # the file is missing or has no quota
             quota, period = " ".join((root / file).read_text() for file in files).split()
             count = min(count, int(quota) / int(period)) if int(quota) > 0 else count
     return max(1, int(count))
 
 
 def mixed_code(begun):
-    """Return a warning if runs were begun by other code than the present code, else "".
+    """Return a warning if some runs were begun with another version of the code, else "".
 
-    begun: the set of the commits that began the runs. An edit of the code does not change a run's
-    identity, so a run or a sweep can mix two versions of the code.
+    begun: the set of git commits with which the runs were begun. An edit of the code does not
+    change a run's identity, so a run or a sweep can mix two versions of the code.
     """
     begun, now = begun - {None}, commit()
-    # if a commit has a +, nobody knows whether the same lines were edited
+    # A + marks uncommitted edits (see `commit`). Two equal names with a + may stand for different
+    # edits, so they give the warning as well
     if not now or not begun or (begun == {now} and not now.endswith("+")):
         return ""
     old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))

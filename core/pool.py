@@ -17,7 +17,8 @@ def last_line(path):
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
         text = file.read().decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]  # splits a progress bar at \r
+        # splitlines also splits at the \r between the states of a progress bar
+        lines = [line for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
     return [*errors[-1:], *lines[-1:], ""][0]
 
@@ -25,9 +26,10 @@ def last_line(path):
 def spawn(command, out, place):
     """Start a process from the shell words `command`, and write its output to the file `out`.
 
-    place: extra environment variables of the process. The process gets its own session, because
-    torchrun and srun would pass Ctrl-C on to the ranks. A shell splits the command, because the
-    user's LAUNCH may contain quotes. `env` starts it, so that LAUNCH="A=1 nice" works.
+    place: extra environment variables of the process. The process gets its own session, so that a
+    Ctrl-C in the terminal does not reach it: torchrun and srun would pass it on to the ranks. A
+    shell splits the command, because the user's LAUNCH may contain quotes. `env` starts the
+    command, so that LAUNCH="A=1 nice" works.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -37,13 +39,14 @@ def spawn(command, out, place):
 
 
 def pool(jobs, places, stop):
-    """Run jobs in order, one per place at a time. Return how many failed.
+    """Run jobs in order, at most len(places) at a time. Return how many failed.
 
     jobs: a list of (name, shell words, output file). places: a list of dicts of environment
-    variables, such as the ids of GPUs. stop: a list that is empty until a signal handler appends to
-    it. Then no job starts any more, and the running jobs get SIGTERM, on which train_grpo.py saves
-    a checkpoint. `pool` waits until the jobs have ended. The same happens if another process sends
-    SIGTERM to a job, as Slurm does, or if the reader of our output has ended.
+    variables, such as the ids of a job's GPUs. A place has at most one running job. stop: a list
+    that is empty until a signal handler appends to it. After that no job starts, and the running
+    jobs get SIGTERM, on which train_grpo.py saves a checkpoint. `pool` waits until they have ended.
+    It also stops the jobs in this way if another process, such as Slurm, sends SIGTERM to one of
+    them, or if the program that reads our output has ended.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
     terminal = sys.stdout.isatty()
@@ -76,7 +79,7 @@ def pool(jobs, places, stop):
     finally:
         for _, _, process in running.values():
             process.terminate()
-        with contextlib.suppress(OSError):  # the reader of our output may have ended
+        with contextlib.suppress(OSError):  # the program that reads our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
                 print(f"\nstopping: {len(running)} jobs save what they have; the same command "
@@ -87,7 +90,7 @@ def pool(jobs, places, stop):
 
 
 def handle_signals(numbers, handler):
-    """Set a handler for some signals, but leave SIGHUP ignored if nohup ignores it."""
+    """Set `handler` for the signals `numbers`. If nohup set SIGHUP to be ignored, leave it so."""
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)

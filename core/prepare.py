@@ -3,8 +3,8 @@
     python -m core.prepare easy --data=data/mine    # problems, base model, difficulty, splits
 
 Files that exist are not made again. run_sweep.sh calls this script with the command-line words of
-the sweep. It starts each other script in a process of its own, because prepare.py of a data folder
-can be any program, and because sample.py frees its GPUs when its process ends.
+the sweep. This script calls prepare.py of the data folder and sample.py, each in its own process,
+because prepare.py can be any program, and because sample.py frees its GPUs when its process ends.
 """
 import re
 import shlex
@@ -19,8 +19,8 @@ from core.pool import handle_signals, pool
 from core.sweep import (arms, check_environment, preset_of, python, recipe_words, say_price, slots,
                         sweep_folder, unfinished)
 
-# The names of split files. A band is chosen by avg@s, a level by s_zero rollouts, and a mixture
-# (mix_...) has problems of several levels
+# The names of split files. A band is a range of avg@s. A level (extreme or level_...) is a range of
+# the pass rate by s_zero rollouts. A mixture (mix_...) has problems of several levels
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
                    r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+))_(train|val)\.jsonl")
 
@@ -31,10 +31,10 @@ def prepare(preset, argv):
     if not Path(sweeps[0]["data"]).is_dir():
         raise BadInput(f"--data={sweeps[0]['data']}: no such folder; docs/problems.md says how to "
                        "make one of your own problems")
-    unfinished(sweeps)  # raises BadInput on a bad key or value, before anything is written
+    unfinished(sweeps)  # raises BadInput on a bad key or value before this script writes anything
     places, out = slots(sweeps), Path(sweep_folder(preset, argv))
     say_price(preset, argv, sweeps)
-    # the words for prepare.py and sample.py; without --seed, because it is the seed of the runs
+    # the words for prepare.py and sample.py; --seed is left out, because it is the seed of the runs
     given = [w for w in [*recipe_words(preset, sweeps[0]["data"], argv), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
     for data, model, s_zero, verifier, file in dict.fromkeys(
@@ -79,7 +79,8 @@ def prepare(preset, argv):
         if not file.exists():
             raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, and "
                            "`sample.py mix` makes mixtures (mix_tri_D140_seed0_train.jsonl)")
-    for before, cfg in zip(sweeps, arms(preset, argv)):  # again, because the splits exist now
+    # `arms` is called again because it can read the size of the splits, now that they exist
+    for before, cfg in zip(sweeps, arms(preset, argv)):
         problems = read_problems(cfg["train_set"])
         if before["D"] and not cfg["D"]:
             print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; D = "
@@ -108,10 +109,10 @@ def lacks(data, model, file):
 
 
 def check_splits(data, model, file, verifier):
-    """Return whether the levels by s_zero rollouts have been measured in the folder of `file`.
+    """Return whether the folder of the split `file` has levels, which need s_zero rollouts.
 
-    file: a split. Raise BadInput if the splits in its folder are of an earlier problem file, or if
-    they were measured with another verifier, or for another model whose folder has the same name.
+    Raise BadInput if the splits in this folder are of an earlier problem file, or if they were
+    measured with another verifier, or for another model whose folder has the same name.
     """
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
@@ -136,8 +137,8 @@ def check_splits(data, model, file, verifier):
 def measure(words, out, places):
     """Run sample.py to measure difficulty and write the splits.
 
-    If `places` have several GPUs, each GPU first measures a shard of the problems, with its output
-    in a file in `out`.
+    If `places` have several GPUs, each GPU first measures a shard of the problems. The output of a
+    shard is in a file in the folder `out`.
     """
     gpus = list(dict.fromkeys(gpu for place in places for gpu in
                               place.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu))
@@ -151,8 +152,8 @@ def measure(words, out, places):
 
 
 def main(argv):
-    # These signals become KeyboardInterrupt, so that `pool` ends the shards, which would not get
-    # the signals themselves because they have their own sessions
+    # SIGTERM and SIGHUP raise KeyboardInterrupt, on which `pool` ends the shards. The shards do not
+    # get the signals directly, because each has its own session
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if {"-h", "--help"} & set(argv):
         parse(["--help"], __doc__)

@@ -15,7 +15,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-DRIVERS = {"12": "525", "13": "580"}  # the oldest NVIDIA driver series for each CUDA version
+DRIVERS = {"12": "525", "13": "580"}  # {CUDA version: the oldest NVIDIA driver series for it}
 
 
 def first_line(error):
@@ -24,7 +24,7 @@ def first_line(error):
 
 
 def count_gpus():
-    """Return (count, why): the GPUs on which torch can compute, and why there are none, or "".
+    """Return (count, why): how many GPUs torch can use, and the reason if it can use none, or "".
     """
     import torch
     built = torch.version.cuda

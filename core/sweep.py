@@ -5,8 +5,8 @@
     python -m core.sweep failed easy                       # list planned runs that did not end
     python -m core.sweep price --data=data/guru_math       # print what sweeps and studies cost
 
-run_sweep.sh calls these, and also `folder` (print the sweep's folder) and `requirements` (print the
-files that pip installs). core/prepare.py makes what the runs need.
+run_sweep.sh calls these commands, and also `folder` (print the sweep's folder) and `requirements`
+(print the files that pip installs). core/prepare.py makes the problems and models that runs need.
 
 A sweep has one run for each cell of seeds x bps x ns x lrs. A study is one or more sweeps, called
 arms. presets.json of the data folder lists the studies, and each arm has a folder below the study's
@@ -47,7 +47,7 @@ def cells(cfg):
     """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts.
 
     The cells with the largest B_p n come first, so that a sweep shows early whether its largest
-    batches fit into memory. Raise BadInput if no cell is left or a cell cannot be a run.
+    batches fit into memory. Raise BadInput if no cell is left or if the run of a cell is invalid.
     """
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
@@ -57,8 +57,8 @@ def cells(cfg):
             config.check(c)
             config.check_run(c)
     except BadInput:
-        # If the model's folder is missing, nobody read the C and ns of its defaults.json. So the
-        # missing folder is the real error.
+        # If the model's folder is missing, its defaults.json was not read, so C and ns may be wrong
+        # only for this reason. In this case raise an error that names the missing folder.
         if not config.is_inside(cfg["model"], cfg["data"]):
             check_model_path(cfg["model"])
         raise
@@ -123,7 +123,7 @@ def write_plans(preset, sweeps, dry_run=False):
 
 
 def planned_before(cfg):
-    """Return which runs in a sweep's folder the analysis of `cfg` would leave out, as a text.
+    """Return a text that names the runs in a sweep's folder that the analysis of `cfg` leaves out.
 
     The text is "another experiment", or "lr_base=..." with the values that `cfg` lacks, or "" if
     the analysis leaves out no run.
@@ -162,9 +162,9 @@ def presets(data):
 
 
 def recipe_words(preset, data, argv):
-    """Return the command-line words that presets.json of a data folder gives a recipe's sweep.
+    """Return the command-line words that presets.json of a data folder has for a recipe's sweep.
 
-    If the words contain --model, they were chosen for this model. So if argv has another --model,
+    If the words contain --model, they were chosen for that model. So if argv has another --model,
     return [].
     """
     own = read_presets(data).get(preset) if preset in RECIPES else None
@@ -176,8 +176,9 @@ def recipe_words(preset, data, argv):
 def within_split(cfg, words, argv):
     """Return `cfg`, with D = 0 (all problems) if its split has fewer than D problems.
 
-    words: the words of presets.json. Their D was chosen for one model; for another model, whose
-    split may be smaller, it is an upper bound. argv: the command line. A D in argv is not changed.
+    This applies only to a D in `words`, the words of presets.json, and not to a D in `argv`, the
+    command line. presets.json has a D that was chosen for one model, and the split of another model
+    may be smaller.
     """
     ours, given = (any(word.startswith("--D=") for word in ws) for ws in (words, argv))
     size = count_problems(cfg["train_set"]) if ours and not given else 0
@@ -202,8 +203,8 @@ def sweep_folder(preset, argv):
 def arms(preset, argv):
     """Return the sweeps of a preset as resolved dicts: one for a recipe, one per arm for a study.
 
-    The words in argv override those of presets.json, except the keys that the arms compare: model,
-    data, and n if n_train is set.
+    The words in argv override those of presets.json, except for the keys that the arms compare:
+    model, data, and ns if the arm sets n_train.
     """
     config.check_sweep_words(argv)
     plain = parse(argv)
@@ -234,7 +235,7 @@ def arms(preset, argv):
 
 
 # --------------------------------------------------------------------------------------------------
-# Commands, and the GPUs of each
+# Training commands, and the GPUs on which each runs
 
 def check_environment():
     """Raise BadInput if JOBS or GPUS_PER_RUN is invalid, or if the name of a variable is misspelt.
@@ -256,7 +257,7 @@ def check_environment():
 
 
 def python():
-    """Return the interpreter for all stages."""
+    """Return the Python interpreter that runs all stages: $PYTHON or the one in .venv."""
     return os.environ.get("PYTHON") or ".venv/bin/python"
 
 
@@ -265,8 +266,10 @@ def training(c):
     gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
     config.check_processes(c, max(1, gpus))
     more = ["seed", "B_max", "out"]
+    # --device=auto must be in the command if it overrides a device=cpu in the data folder's
+    # defaults.json
     if c["device"] == "auto" and parse([f"--data={c['data']}", f"--model={c['model']}"])[
-            "device"] == "cpu":  # the data folder's defaults.json says cpu; the user wants GPUs
+            "device"] == "cpu":
         more.insert(0, "device")
     return config.command(dict(c, out=str(run_folder(c))), more, python(),
                           os.environ.get("LAUNCH", ""), gpus)
@@ -275,7 +278,7 @@ def training(c):
 def check_evaluations(c):
     """Raise BadInput if a run would have fewer than the three evaluations that the analysis needs.
 
-    --eval_every=0 asks for no evaluations.
+    --eval_every=0 is no error, because it turns off the evaluations during training on purpose.
     """
     if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:
         raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = {c['n']}, "
@@ -284,9 +287,9 @@ def check_evaluations(c):
 
 
 def unfinished(sweeps):
-    """Return the runs of the sweeps that are still to do.
+    """Return the runs of the sweeps that have not finished.
 
-    Raise BadInput if a run cannot start, or if the analysis could not use it.
+    Raise BadInput if a run cannot start, or if the analysis could not use the run.
     """
     for cfg in sweeps:
         config.choose("verifier", cfg["verifier"], verifier.REWARDS)
@@ -310,10 +313,11 @@ def requirements(argv):
 
 
 def slots(sweeps):
-    """Return a list of dicts: the environment variables of each place for one run at a time.
+    """Return a list with one dict of environment variables for each run that may train at a time.
 
-    Variables that are equal for all runs are set in os.environ. Raise BadInput if JOBS or
-    GPUS_PER_RUN does not fit this machine, or if torch cannot use the GPUs.
+    A dict has the ids of the run's GPUs. Variables that are equal for all runs are set in
+    os.environ. Raise BadInput if JOBS or GPUS_PER_RUN does not fit this machine, or if torch cannot
+    use the GPUs.
     """
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     size = int(each or any(c["device"] != "cpu" for c in sweeps))
@@ -333,7 +337,8 @@ def slots(sweeps):
     check_gpus(sweeps)
     if not room:
         return [{}] * (jobs or machine.cores())
-    # the processes, one per GPU, share the cores; without GPUs the scripts set their own threads
+    # each GPU has one process, and these processes share the CPU cores evenly. Without GPUs, the
+    # scripts set the number of threads themselves
     os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
     starts = [i * size % len(gpus) for i in range(jobs or room)]
     return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
@@ -362,7 +367,7 @@ def check_gpus(sweeps):
                           text=True)
     try:
         seen = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):  # if torch is not installed, or crashed in native code
+    except (ValueError, IndexError):  # no JSON: torch is not installed, or crashed in native code
         seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
     if seen["gpus"] < there:
         raise BadInput(f"there are {there} GPUs here, and the torch of {python()} can use "
@@ -373,7 +378,9 @@ def check_gpus(sweeps):
 # --------------------------------------------------------------------------------------------------
 # Cost, by core/cost.py
 
-DEEP = 150  # updates; in the paper, a larger n takes the lead after 155 to 264 updates
+# A run with fewer updates is too short to show a late gain: in the paper, a larger n takes the lead
+# after 155 to 264 updates
+DEEP = 150
 
 
 def to_measure(sweeps):
@@ -390,7 +397,9 @@ def to_measure(sweeps):
 
 
 def price(preset, argv):
-    """Return a line about a preset: its runs, rollouts, GPU-hours, disk, and n that are too short.
+    """Return a line about a preset: its runs, rollouts, GPU-hours and disk.
+
+    The line also names the values of n whose runs have fewer than DEEP updates.
     """
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
@@ -427,7 +436,7 @@ def prices(argv):
 # The runs
 
 def run(preset, argv):
-    """Train all unfinished runs of a preset. Exit with 130 if stopped."""
+    """Train all unfinished runs of a preset. Exit with 130 if a signal stops them."""
     sweeps, folder, stop = arms(preset, argv), sweep_folder(preset, argv), []
     todo, grid = unfinished(sweeps), [c for cfg in sweeps for c in cells(cfg)]
     places = slots(sweeps)
@@ -448,7 +457,7 @@ def run(preset, argv):
         if todo:
             warn_of_mixed_commits(grid)
         for batch in iter(lambda: next_rung(sweeps[0]), []) if pruning() else [todo]:
-            # most updates first: small batches take the longest and should not be last
+            # The runs with the most updates (small batches) take the longest, so they start first
             batch = sorted(batch, key=lambda c: -derive(c)["M"])
             failed = pool([job(c) for c in batch], places, stop)
             if failed or stop:
@@ -456,7 +465,8 @@ def run(preset, argv):
     except BrokenPipeError:
         stop.append("no reader")
     if stop:
-        os._exit(130)  # skips the flush, which fails without a reader
+        # os._exit does not flush stdout, which would fail if the program that reads it has ended
+        os._exit(130)
     return 0
 
 
@@ -473,7 +483,7 @@ def settings_of(cfg):
 
 
 def warn_of_mixed_commits(grid):
-    """Print a warning if another commit, or edited code, began some runs of the sweep."""
+    """Print a warning if some runs of the sweep were begun with another commit or edited code."""
     headers = (next(iter(read_log(log)), {}) for log in
                (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
     if text := machine.mixed_code({header.get("commit") for header in headers}):
@@ -508,11 +518,11 @@ def list_failed(preset, argv):
 # Pruned sweeps: all cells run to C/8. At C/8, C/4 and C/2, a third of the cells of each B_p ends
 #
 # These three budgets are called rungs. A cell is ranked by its reward plus its gain over the last
-# octave of budget, because a larger n rises later, and because curves flatten in log C. The
-# decision to end a cell is stored only as the end record in the logs of its runs. So if this
-# process is killed, the next one ranks the same runs again. A cell that is added later is compared
-# at each rung with the rewards that the other cells had at this rung. tests/bench/prune.py measures
-# how many rollouts pruning saves, and how much reward it loses.
+# octave of budget, because the reward of a larger n rises later, and because curves flatten in
+# log C. The decision to end a cell is stored only as the end record in the logs of its runs. So if
+# this process is killed, the next one ranks the same runs again. A cell that is added later is
+# compared at each rung with the rewards that the other cells had at this rung. tests/bench/prune.py
+# measures how many rollouts pruning saves, and how much reward it loses.
 
 def pruning():
     return os.environ.get("PRUNE") == "1"
@@ -524,12 +534,18 @@ def pruned(c):
 
 
 def rungs(cfg):
-    """Return the budgets at which a pruned sweep ends cells, none before the second evaluation."""
+    """Return the budgets at which a pruned sweep ends cells: C/8, C/4 and C/2.
+
+    A budget before the second evaluation is left out.
+    """
     return [C for C in (cfg["C"] // part for part in (8, 4, 2)) if C >= 2 * cfg["eval_every"]]
 
 
 def next_rung(cfg):
-    """End the worst cells of every rung that is complete; return the runs of the next rung."""
+    """End the worst cells at every rung that all runs have reached. Return the runs to train next.
+
+    These runs have the next rung as their C or, after the last rung, the C of the sweep.
+    """
     live = cells(cfg)
     for C in rungs(cfg):
         here = [dict(c, C=C) for c in live if c["B_p"] * c["n"] <= C]
@@ -546,7 +562,7 @@ def next_rung(cfg):
 
 
 def end_some(here, C):
-    """End a third of the cells that reached the rung C, separately for each B_p."""
+    """End the worst third of the cells of each B_p, among the cells that reached the rung C."""
     grid = {}
     for c in here:
         grid.setdefault(c["B_p"], {}).setdefault(c["n"], []).append(c)
@@ -563,7 +579,8 @@ def end_some(here, C):
 
 def evaluations(c):
     """Return the evaluations in the log of a cell's run: [(rollouts, reward)]."""
-    from core.runs import read_run  # here, because planning needs no numpy
+    # imported here, because core/runs.py needs numpy and planning has to work without it
+    from core.runs import read_run
     try:
         run = read_run(run_folder(c), c["metric"], part=c["eval_set"])
     except BadInput:
@@ -572,7 +589,7 @@ def evaluations(c):
 
 
 def last_third(curves, C):
-    """Return {n: reason} for the n of one B_p that end at a budget of C rollouts.
+    """Return {n: reason} for the values of n to end at a budget of C rollouts, for one B_p.
 
     curves: {n: [(rollouts, reward)]} with the evaluations of all seeds. A line in log C, fitted to
     the last two octaves, gives the reward at C and its gain per octave. An n with fewer than three
