@@ -1,4 +1,4 @@
-"""train_grpo.py: train a model by RL on C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, ...}.
+r"""train_grpo.py: train a model by RL on C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, ...}.
 
     python train_grpo.py --B_p=8 --n=16 --C=32768       # the embedded model, a minute or two
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl \
