@@ -6,18 +6,21 @@
     python frontier.py --runs=runs/bandit --view=all   # analyse it like any sweep
     python bandit_toy.py run --B_p=16 --n=64 --C=1e6 --seed=3    # one run of the sweep
 
-One problem: a tabular softmax over K responses, one of which is right (paper, appendix "Base
-case"). Many problems: a rollout has `deciding` + `idle` decisions with `responses` choices each,
-and is right if all its deciding decisions are right. A decision has a vector x of `features`
-numbers and length 1. The policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are
-the logits of the base model. W is shared by all problems, and every decision of every problem has
-its `own` logits. AdamW moves 32 shared weights further than one entry of a table, so compare two
-overlaps at the best lr of each. Validation problems are new, so only W changes them.
+One problem: the policy is a tabular softmax over K responses, one of which is right (paper,
+appendix "Base case").
+
+Many problems: a rollout makes `deciding` + `idle` decisions with `responses` choices each. It is
+right if all its deciding decisions are right. A vector x of `features` numbers and length 1
+describes a decision. The policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are
+the logits of the base model. All problems share the weights W, and every decision of every training
+problem has its own table of logits, `own`. Validation problems have no such table, so training
+changes their policy only through W. AdamW changes a logit more through 32 shared weights than
+through one table entry, so compare two overlaps at the best lr of each.
 
 Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py, without KL
-and entropy. The log lacks the times and the fields of a language model, and evaluations have
-`exact`, the mean pass@1 without sampling noise. A run writes its log at its end. The defaults are
-in data/bandit/defaults.json, the experiments in results/bandit/study.py, their results in
+and entropy terms. The log has no times and no fields of a language model. Its evaluations have
+`exact`, the mean pass@1 without sampling noise. A run writes its log when it ends. The defaults are
+in data/bandit/defaults.json, the experiments in results/bandit/study.py and their results in
 docs/toy.md.
 """
 import concurrent.futures
@@ -33,14 +36,14 @@ from pathlib import Path
 # matrices are small, so two processes are faster than two threads
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import config  # first, so that Ctrl-C during the other imports prints one line
+import config  # imported first, so that Ctrl-C during the other imports prints no traceback
 from config import BadInput, at_k, derive, entry, parse
 from core.log import atomic_write, finished, finite, save_json
 import numpy as np
 
 from core import machine, plots, sweep
 
-TOY = dict(  # keys that only this script has: (default, meaning)
+TOY = dict(  # config keys that only this script has, each with (default, meaning)
     overlap=(1.0, "share of the logits from weights common to all problems; 0 = tabular"),
     responses=(8, "choices of a decision"),
     deciding=(3, "decisions of a rollout that all must be right for its reward"),
@@ -53,8 +56,8 @@ TOY = dict(  # keys that only this script has: (default, meaning)
 
 
 # --------------------------------------------------------------------------------------------------
-# One problem: a tabular softmax. theta (R, K): the logits of R independent repetitions. right (K,):
-# which responses are right
+# One problem: a tabular softmax. theta (R, K): the logits of R independent repetitions over K
+# responses. right (K,): whether each response is right
 
 def softmax(theta, axis=-1):
     e = np.exp(theta - theta.max(axis, keepdims=True))
@@ -76,7 +79,8 @@ def sampled_gradient(theta, right, n, rng):
     It is the mean of r grad log pi over the rollouts, without a baseline.
     """
     pi = softmax(np.asarray(theta, float))
-    won = rng.multinomial(n, pi) * right / n  # (R, K): shares of the n draws, 0 for wrong responses
+    # won (R, K): the share of the n rollouts that drew each right response; 0 for a wrong response
+    won = rng.multinomial(n, pi) * right / n
     return won - pi * won.sum(-1, keepdims=True)
 
 
@@ -87,7 +91,7 @@ def first_logits(p, K, R=1):
 
 
 def ascend(theta, right, n, lr, at, rng):
-    """Return 1 - p after t updates for each t in `at`, (len(at), R). An update has n rollouts."""
+    """Return the suboptimality 1 - p (len(at), R) after t updates of n rollouts, for t in `at`."""
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
@@ -97,27 +101,28 @@ def ascend(theta, right, n, lr, at, rng):
 
 
 def fit_rate(tail, ns):
-    """Fit suboptimality = A / (n t) + B / t (paper, appendix "Base case") at one t.
+    """Fit A and B in suboptimality = A / (n t) + B / t (paper, appendix "Base case") at one t.
 
-    Returns dict(A, B), each a pair (value, half width of its 90% interval). tail (N, R): t times
+    Returns dict(A, B). Both are pairs (value, half width of the 90% interval). tail (N, R): t times
     the suboptimality, for each n of `ns` and each repetition. The fit minimises the sum of squared
     relative errors.
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
-    weights = np.linalg.pinv(X / y[:, None]) / y  # (2, N): A and B are weighted sums of the means
+    # A and B are weighted sums of the N means y, with weights (2, N)
+    weights = np.linalg.pinv(X / y[:, None]) / y
     half = 1.645 * np.sqrt(weights ** 2 @ tail.var(1, ddof=1) / tail.shape[1])
     return dict(zip("AB", zip(weights @ y, half)))
 
 
 def mean_half(x):
-    """Return [mean, half width of its 95% interval]."""
+    """Return [mean of x, half width of the mean's 95% interval]."""
     return [x.mean(), 1.96 * x.std() / math.sqrt(len(x))]
 
 
 def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
-    """Simulate the base case. Return its numbers, write them to out/one.json, draw out/one.png.
+    """Simulate the base case. Return the results, write them to out/one.json, draw out/one.png.
 
-    Print the suboptimality after C rollouts for each n and each rule for the lr.
+    Print the suboptimality after C rollouts for each n and each rule that scales the lr with n.
     """
     rng, (theta, right) = np.random.default_rng(0), first_logits(p, K, R)
     found = dict(p=p, K=K, R=R, T=T, C=C, sampled=[], rates=[], spent={})
@@ -133,7 +138,7 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
     for lr in (0.25, 1.0, 4.0):
         tails = [ascend(theta, right, n, lr, at, rng) for n in ns]
-        # one fit for each t, because theory says that A and B do not depend on t
+        # fit at each t separately, to test the theory that A and B do not depend on t
         fits = [fit_rate(t * np.stack(tail), ns) for t, tail in zip(at, zip(*tails))]
         found["rates"].append(dict(lr=lr, at=at, fits=fits, theory=(K - 1) / (K * lr)))
     for rule, power in {"lr the same": 0, "lr x sqrt(n)": 0.5, "lr x n": 1}.items():
@@ -148,8 +153,8 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
 
 
 def draw_one(found, path):
-    """Draw the numbers of `one_problem`: pass@n; mean and variance of an update; A and B; the
-    suboptimality after C rollouts."""
+    """Draw the results of `one_problem` in four subplots: pass@n, the mean and variance of an
+    update, A and B over t, and the suboptimality after C rollouts."""
     fig, axes = plots.canvas(2, 2, (11, 8))
     (a, b), (c, d) = axes
     bars, sampled = dict(fmt="o-", ms=4, capsize=2), found["sampled"]
@@ -186,16 +191,17 @@ def draw_one(found, path):
 
 
 # --------------------------------------------------------------------------------------------------
-# Many problems: S seeds that train together, P problems, d decisions of K choices, F features.
-# Probabilities are (K, S, P, d)
+# Many problems. Letters in shapes: S seeds that train together, P problems, d decisions of K
+# choices, F features. An array of probabilities has shape (K, S, P, d)
 
 def make_world(cfg):
-    """Return the problems, validation first: dict(x, base, answer).
+    """Return dict(x, base, answer) of all problems, the validation problems first.
 
-    x (P, d, F) features of length 1, base (P, d, K) logits, answer (P, deciding). The right answer
-    has the largest logit of a random linear teacher. The cosine between the weights of the base
-    model and of the teacher is `skill`. The base pass rates are 0.3 to 0.6 for recipe easy, up to
-    0.0625 for hard, any for mixed. Raise BadInput if such problems are too rare.
+    x (P, d, F): feature vectors of length 1. base (P, d, K): logits of the base model. answer
+    (P, deciding): the right choices. The right choice has the largest logit under a random linear
+    teacher. `skill` is the cosine between the weights of the base model and those of the teacher.
+    The recipe limits the pass rates of the base model: 0.3 to 0.6 for easy, up to 0.0625 for hard,
+    no limit for mixed. Raise BadInput if problems within the limits are too rare.
     """
     rng = np.random.default_rng([cfg["world"], 1])
     F, K, d, P = cfg["features"], cfg["responses"], cfg["deciding"], cfg["n_val"] + cfg["pool"]
@@ -227,7 +233,8 @@ def advantages(rewards):
 
 
 def policy(z):
-    """Return probabilities (K, S, P, d) of logits (S, P, d, K); K is first for fast sums over K."""
+    """Return probabilities (K, S, P, d) of logits (S, P, d, K). Sums over K are fast if K is first.
+    """
     return softmax(np.ascontiguousarray(np.moveaxis(z, -1, 0)), 0)
 
 
@@ -240,13 +247,15 @@ def pass_rate(pi, answer):
 
 
 def roll(pi, n, rngs):
-    """Return the choices (S, n, P, d) of n rollouts per problem. rngs: a generator per seed."""
+    """Return the choices (S, n, P, d) of n rollouts per problem. rngs: a random generator for each
+    of the S seeds."""
     K, S, P, d = pi.shape
     u = np.empty((S, n, P, d), np.float32)
     for s in range(S):
         rngs[s].random(out=u[s], dtype=np.float32)
     edge, choice, above = pi[0].copy(), np.zeros(u.shape, np.uint8), np.empty(u.shape, bool)
-    for k in range(1, K):  # the choice is the number of cumulative probabilities below u
+    # the choice is the number of cumulative probabilities below u, which is uniform in [0, 1)
+    for k in range(1, K):
         choice += np.greater(u, edge[:, None], out=above)
         edge += pi[k]
     return choice
@@ -255,17 +264,15 @@ def roll(pi, n, rngs):
 def rewards_of(choice, answer):
     """Return rewards (S, n, P) of choices (S, n, P, d): 1 if all deciding ones are right, else 0.
 
-    They are float64, because the advantages of a group must sum to 0, and AdamW would amplify
-    their rounding error.
+    The rewards are float64, because the advantages of a group must sum to 0, and AdamW would
+    amplify a rounding error of this sum.
     """
     return (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)
 
 
 def group_gradient(pi, choice, A):
-    """Return the gradient (S, P, d, K) of the sum of A log pi over n rollouts, by the logits.
-
-    A: (S, n, P).
-    """
+    """Return the gradient (S, P, d, K) of the sum of A log pi over n rollouts with respect to the
+    logits. A (S, n, P): the advantages."""
     K, S, P, d = pi.shape
     cell = choice * np.int64(S * P * d) + np.arange(S * P * d).reshape(S, 1, P, d)
     sums = np.bincount(cell.ravel(), np.broadcast_to(A[..., None], choice.shape).ravel(),
@@ -283,19 +290,20 @@ class Run:
         self.world, self.rollouts, self.seeds = world, 0, np.arange(S)[:, None]
         self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
         self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
-        # the seed chooses D problems of the pool; the problems of a smaller D are among them
+        # the seed chooses D problems of the pool, such that a larger D adds problems to a smaller D
         drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
         self.problems = np.stack([np.sort(V + problems) for problems in drawn])  # (S, D)
         self.val, self.queue = np.tile(np.arange(V), (S, 1)), np.empty((S, 0), int)
-        # the shared W and the table `own`: the weights and AdamW's first and second moments
+        # For W and for `own`, self.weights has three arrays in one: the weights and AdamW's first
+        # and second moments
         shapes = dict(W=(S, F, K), own=(S, D, d, K))
         self.share = {name: np.float32(math.sqrt(x)) for name, x in
                       (("W", cfg["overlap"]), ("own", 1 - cfg["overlap"])) if x}
         self.weights = {name: np.zeros((3, *shapes[name]), np.float32) for name in self.share}
 
     def batch(self, B_p):
-        """Return the next B_p of the D problems of each seed, (S, B_p), in epochs without
-        replacement."""
+        """Return indices (S, B_p) of the next B_p of each seed's D problems. An epoch goes through
+        all D problems in random order."""
         while self.queue.shape[1] < B_p:
             epoch = [rng.permutation(self.problems.shape[1]) for rng in self.order_rng]
             self.queue = np.concatenate([self.queue, np.stack(epoch)], 1)
@@ -303,9 +311,10 @@ class Run:
         return now
 
     def probabilities(self, problems, rows=None, idle=False):
-        """Return pi (K, S, P, d), answers and features of problems (S, P) of the world.
+        """Return the probabilities (K, S, P, d), the answers and the features of `problems`.
 
-        rows: rows of the problems in `own`; validation problems have none. idle: whether to
+        problems (S, P): indices into the world. rows: indices of the same problems in the table
+        `own`, or None for validation problems, which are not in that table. idle: whether to
         include the idle decisions, which only rollouts need.
         """
         answer = self.world["answer"][problems]
@@ -328,13 +337,14 @@ class Run:
         return pass_rate(*self.probabilities(self.problems, rows)[:2])
 
     def update(self, cfg, d):
-        """Make one GRPO update, d = derive(cfg). Return the fields of a step record, each (S,)."""
+        """Make one GRPO update and return the fields of a step record, arrays (S,). d: the result
+        of derive(cfg)."""
         S, rows = len(self.seeds), self.batch(cfg["B_p"])
         pi, answer, x = self.probabilities(self.problems[self.seeds, rows], rows, idle=True)
         choice = roll(pi, cfg["n"], self.rollout_rng)
         reward = rewards_of(choice, answer)  # (S, n, B_p)
         A = advantages(reward.swapaxes(1, 2))
-        # gradient of the token-mean loss by the logits, (S, B_p, d, K)
+        # G (S, B_p, d, K): gradient of the token-mean loss with respect to the logits
         G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
         grads = {}
         if "W" in self.weights:
@@ -356,7 +366,8 @@ class Run:
             v += (1 - beta2) * (g * g - v)
             w *= 1 - lr * cfg["weight_decay"]
             w -= lr / (1 - beta1 ** t) * m / (np.sqrt(v / (1 - beta2 ** t)) + 1e-8)
-            norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan  # diverged; `train` ends the run
+            # a NaN norm marks the runs that diverged, which `train` then ends
+            norm[~np.isfinite(w).reshape(S, -1).all(1)] = math.nan
         rate = reward.mean(1)  # (S, B_p)
         return dict(reward=rate.mean(1), frac_all_right=(rate == 1).mean(1),
                     frac_all_wrong=(rate == 0).mean(1), grad_norm=norm, lr=np.full(S, lr))
@@ -374,7 +385,8 @@ def train(cfg, world, seeds):
     logs = [[dict(type="header", schema=1, config=own, derived=derive(own, TOY),
                   versions=versions, commit=machine.commit(), device="cpu",
                   time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in of_seeds]
-    every = cfg["eval_every"] or math.inf  # 0: only at the start and at the end
+    # if eval_every is 0, evaluate only at the start and at the end
+    every = cfg["eval_every"] or math.inf
     for m in range(d["M"] + 1):
         fields = run.update(cfg, d) if m else {}
         at = dict(step=m, rollouts=run.rollouts)
@@ -414,7 +426,8 @@ def folder_of(cfg):
 
 
 def train_all(cells):
-    """Train the unfinished runs of `cells` (resolved dicts), the seeds of a cell together."""
+    """Train the unfinished runs of `cells`, a list of complete configs. The seeds of a cell train
+    together."""
     world, groups = make_world(cells[0]), {}
     todo = [c for c in cells if not finished(c, folder_of(c))]
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
@@ -429,7 +442,7 @@ def in_parallel(function, *columns):
     """Return list(map(function, *columns)), with one process per core and a progress bar."""
     from tqdm import tqdm
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # block signals until the workers have started, because the workers inherit the block
+    # Workers inherit blocked signals. So block SIGINT and SIGTERM until the workers have started
     stops = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
@@ -437,14 +450,14 @@ def in_parallel(function, *columns):
             futures = [pool.submit(function, *row) for row in zip(*columns)]
             signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
             return [future.result() for future in tqdm(futures)]
-        except BaseException:  # end now, because leaving `with` waits for the running calls
+        except BaseException:  # kill the workers, because leaving `with` waits for their calls
             for child in multiprocessing.active_children():
                 child.kill()
             raise
 
 
 def check_world(cfg):
-    """Raise BadInput if a value is out of range, or if the toy lacks what it asks for."""
+    """Raise BadInput if a value is out of range or asks for a feature that the toy lacks."""
     limits = dict(responses=(2, 256), deciding=(1, 1000), features=(1, 1000), overlap=(0, 1),
                   skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
                   B_p=(1, cfg["D"] or cfg["pool"], "training problems"))

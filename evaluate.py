@@ -9,19 +9,22 @@
         --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
 Prints a table and writes `eval.json` to `out` (default: RUN/eval/PROBLEMS, or
-runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). --model and --val_set take several
-names, separated by commas. Each pair of a model and a problem file then has its own folder. `out`
-(default: runs/eval/table) gets `table.json`, with the change of each model on each set compared
-with the first model. If a model is in a run's folder, the run's log gives the settings: lengths,
-temperature, validation problems. If several models are, the first of them decides.
-Needs config.py, verifier.py and core/.
+runs/eval/MODEL/PROBLEMS if the model is not in a run's folder).
+
+--model and --val_set take several names, separated by commas. Then each pair of a model and a
+problem file has its own folder, and `out` (default: runs/eval/table) also gets `table.json`. It
+compares each model with the first model on each problem file.
+
+If a model is in a run's folder, the log of this run gives the settings, such as lengths,
+temperature and validation problems. If several models are in the folders of runs, the first of
+these models gives the settings. Needs config.py, verifier.py and core/.
 """
 import subprocess
 import sys
 from pathlib import Path
 
 from config import (BadInput, choose, entry, files, identity, parse,
-                    read_json)  # first, so that Ctrl-C during the other imports prints one line
+                    read_json)  # imported first, so that an early Ctrl-C prints no traceback
 import numpy as np
 
 from core import engine
@@ -44,10 +47,11 @@ def find_run(path):
 
 
 def parse_like_run(argv):
-    """Return (config, models) of command-line words.
+    """Return (config, list of models) for the words of a command line.
 
     If a model is in a run's folder, the settings of the first such run apply, unless a word
-    overrides them. If neither a run nor a word names problem files, the first model decides which.
+    overrides them. If neither a run nor a word names problem files, the files are the default of
+    the first model.
     """
     named = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     models = files(named[-1]) if named else []
@@ -62,7 +66,8 @@ def parse_like_run(argv):
 
 
 def evaluate(name, problems, generator, cfg, out):
-    """Draw and grade rollouts of the set `name`. Write `out`/eval.json and return its content."""
+    """Draw and grade rollouts for the problem set `name`. Write `out`/eval.json and return its
+    content."""
     from tqdm import tqdm
     samples = cfg["samples"]
     prompts = encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
@@ -83,9 +88,9 @@ def evaluate(name, problems, generator, cfg, out):
 def add_gains(records):
     """Add `gain` and its standard error `gain_se` to each record of `evaluate`.
 
-    gain: avg@k minus avg@k of the first model on the same set. The error is that of the differences
-    per problem, because both models share how hard a problem is and the random numbers of its
-    rollouts.
+    gain: avg@k minus avg@k of the first model on the same set. The error is computed from the
+    difference of the two models on each problem, because the difficulty of a problem and the random
+    numbers of its rollouts are the same for both models.
     """
     first = {}
     for r in records:
@@ -95,24 +100,25 @@ def add_gains(records):
 
 
 def label_of(model):
-    """Return a model's name for the table: its folder's name, or RUN/NAME for a part of a run."""
+    """Return a model's name for the table: RUN/NAME for a model in a run's folder, else NAME."""
     path, run = Path(model), find_run(model)
     return path.name if run in (None, path) else f"{run.name}/{path.name}"
 
 
 def has_copies(r):
-    """Return whether the set of a record of `evaluate` has a problem several times."""
+    """Return whether the problem set of `r`, a record of `evaluate`, has a problem twice or more.
+    """
     return len(set(r["copies"])) < len(r["copies"])
 
 
 def problem_count(r):
-    """Return as text how many problems the set of a record of `evaluate` has."""
+    """Return as text how many problems the problem set of `r`, a record of `evaluate`, has."""
     distinct = f" ({len(set(r['copies']))} of them distinct)" if has_copies(r) else ""
     return f"{len(r['ids'])} problems{distinct}"
 
 
 def print_report(r, out):
-    """Print a record of `evaluate`, whose file is in `out`."""
+    """Print a record of `evaluate` and the path of its file, `out`/eval.json."""
     print(f"{r['model']} on {r['set']}: {problem_count(r)}, {r['samples']} rollouts each "
           f"at temperature {r['config']['temperature']:g}")
     for metric, stat in r["stats"].items():
@@ -130,7 +136,7 @@ def print_report(r, out):
 
 
 def print_table(records, out):
-    """Print a table of several records and write them to `out`/table.json."""
+    """Print a table of the records of `evaluate` and write the records to `out`/table.json."""
     metrics = list(records[0]["stats"])
     width = max(len(name) for name in ["model", *(label_of(r["model"]) for r in records)])
     heads = " ".join(f"{metric:>8s}" for metric in metrics)
@@ -147,7 +153,7 @@ def print_table(records, out):
 
 
 def evaluate_in_subprocess(cfg, folder, out):
-    """Evaluate a model in another process, because its end frees the GPU for the next model."""
+    """Evaluate a model in a new process, because the GPU is freed only when a process ends."""
     words = [f"--{key}={value}" for key, value in (cfg | dict(model=folder, out=out)).items()]
     code = subprocess.run([sys.executable, __file__, *words]).returncode
     if code:

@@ -6,16 +6,17 @@
     python fit_sigmoid.py --runs=runs/easy --view=fixed_B --B_max=8192    # at most 8192 an update
     python fit_sigmoid.py --points=mine.csv --C=2e6           # through points of your own (C, n)
 
-Reads frontier.json, or a CSV of points, and no logs. If frontier.json is missing, older than the
-logs or made with other keys, frontier.py writes it first. Prints the report: whether the best n
-rises with the budget, what to run with C/8 to 4 C, and the command. Writes `prescription.csv` (the
-table by avg@k, best@k and worst@k), `law.json` and `law.png` (`law_VIEW.*` for joint and fixed_B)
-to `out`, or to `runs` if `out` is empty.
+Reads frontier.json, or the CSV of --points, and no logs. If frontier.json is missing, is older than
+the logs or was made with other options, this script first runs frontier.py. It prints a report:
+whether the best n rises with the budget, what to run with an eighth to four times the sweep's
+largest budget, and the command for the requested budget. It writes `prescription.csv` (what to run,
+by avg@k, best@k and worst@k), `law.json` and `law.png` to `out`, or to `runs` if `out` is empty.
+With --view=joint or fixed_B, the names end in _VIEW, as in `law_joint.png`.
 
-The first section fits the paper's law to points n*(C). This file and core/plots.py are enough to
-fit a CSV, with --points, --C and --out. n*(C) is a step function, so its points do not show how
-sure the law is. If there are runs, core/stats.verdict_of tests them, and frontier.json has the
-verdict.
+The first section of the code fits the paper's law to points n*(C). To fit a CSV with --points, --C
+and --out, this file and core/plots.py are enough. n*(C) is a step function, so its points do not
+show how certain the law is. If there are runs, core/stats.verdict_of tests the law with them, and
+frontier.json has the verdict.
 """
 import contextlib
 import csv
@@ -26,9 +27,9 @@ import shlex
 import sys
 from pathlib import Path
 
-try:  # first, so that Ctrl-C during the other imports prints one line
+try:  # import config first, so that Ctrl-C during the other imports prints no traceback
     from config import BadInput, command, derive, entry, parse
-except ModuleNotFoundError:  # this file and core/plots.py were copied without the rest
+except ModuleNotFoundError:  # config.py is missing if only this file and core/plots.py were copied
     parse, BadInput = None, ValueError
 import numpy as np
 from scipy.optimize import least_squares
@@ -41,14 +42,16 @@ from core.plots import (budget_axis, canvas, draw_n_star, format_si, legend, log
 # The law log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b, from points (C, n*)
 
 NUMBERS = ("L", "k", "log10_C0", "b", "plateau")
-K_LAW = (0.5, 50.0)  # bounds of k, per decade; the paper prints k = 50.00 once, probably its bound
-# The plateau of n* from noisy curves is at most this many octaves above the largest n*, because
-# with one octave the fit follows the noise of the last budgets (tests/bench/plateaus.py)
+# The law's k, per decade of C, is fitted between these bounds. The paper once prints k = 50.00,
+# which is probably its own upper bound
+K_LAW = (0.5, 50.0)
+# If n* comes from noisy curves, the plateau is at most ROOM octaves above the largest n*. With one
+# octave, the fit would follow the noise at the last budgets (tests/bench/plateaus.py)
 ROOM = 0.25
 
 
 def law_at(law, C):
-    """Return log2 n* at C (E,) by a law, a dict of L, k, log10_C0 and b."""
+    """Return log2 n* at budgets C (E,). law: a dict of L, k, log10_C0 and b."""
     return law["b"] + law["L"] * expit(law["k"] * (np.log10(C) - law["log10_C0"]))
 
 
@@ -56,13 +59,13 @@ def fit_law(C, log2_n, weight=None, room=1.0):
     """Return the law through points C (E,), log2 n* (E,) as dict(L, k, log10_C0, b, plateau).
 
     The fit minimises the squared errors of log2 n*, weighted by weight (E,). plateau = 2^(L + b) is
-    n* at large C. It is at most `room` octaves above the largest n* of the points. C0 is within
-    half a decade of the points, and L >= 0.
+    n* at large C. The fit keeps it at most `room` octaves above the largest n* of the points, C0
+    within half a decade of the points, and L >= 0.
     """
     x, y = np.log10(np.asarray(C, float)), np.asarray(log2_n, float)
     w = np.ones(len(x)) if weight is None else np.asarray(weight, float)
     w = w / w.sum()
-    # bounds of log2 of the plateau, L, log k, log10 C0
+    # bounds of the four fitted parameters: log2(plateau), L, log(k) and log10(C0)
     lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]
     upper = [y.max() + room, 40.0, math.log(K_LAW[1]), x.max() + 0.5]
     # The search starts at the best of a grid of S pairs (k, C0). For each pair, log2 n* is linear
@@ -86,9 +89,9 @@ def fit_law(C, log2_n, weight=None, room=1.0):
 
 
 def at_bounds(C, log2_n, law):
-    """Return the numbers of a law that are at a bound of `fit_law` with room = 1, as texts.
+    """Return the parameters of a law that are at a bound of the fit, as texts such as "k = 50".
 
-    The points do not determine these numbers.
+    law: from `fit_law` with room = 1. If a parameter is at a bound, the points do not determine it.
     """
     x, out = np.log10(C), []
     for name, value, low, high, shown in (
@@ -104,20 +107,20 @@ def at_bounds(C, log2_n, law):
 
 
 def law_verdict(C, log2_n, law, n=None):
-    """Judge whether points C, log2_n (E,) determine `law`, their fit with room = 1.
+    """Judge whether the points C, log2_n (E,) determine `law`, their fit with room = 1.
 
-    Returns (verdict, reason). The verdict is law, flat (one n throughout) or undetermined, and law
-    has no reason. A law has four numbers, so the verdict law needs three values of n and no number
-    at a bound. The points must lie on both sides of the bend C0 and reach three quarters of the
-    rise, because otherwise the plateau is a guess. n (E,): if log2_n is a running average, the n of
-    each point.
+    Returns (verdict, reason). The verdict is "law", "flat" (the same n at every budget) or
+    "undetermined". For "law" the reason is "". A law has four parameters, so the points must have
+    at least three different n, and no parameter may be at a bound. The points must also lie on both
+    sides of the bend C0 and reach three quarters of the rise, because otherwise the plateau is a
+    guess. n (E,): the n of each point, needed only if log2_n is a running average.
     """
     log2_n = np.asarray(log2_n, float)
     n = 2 ** log2_n if n is None else np.asarray(n)
     levels = len(np.unique(np.round(n, 6)))
     if levels == 1:
         return "flat", f"n = {n[0]:.0f} at every budget"
-    # share of the rise at the first and at the last budget, from 0 to 1
+    # the share of the law's rise that is complete at the first and at the last budget, from 0 to 1
     first, last = law_at(law | dict(L=1.0, b=0.0), np.array([C[0], C[-1]]))
     start, end = (f"{2 ** log2_n[i]:.3g} at C = {C[i]:,.0f}" for i in (0, -1))
     reason = ""
@@ -138,12 +141,12 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
 
     n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The entry has
-      verdict, reason  of a fit with room = 1. With less room the plateau is held down, and the
-                       points always seem to reach it. If the verdict is law, `reason` gives the
-                       rise of `fit`
-      fitted           the same verdict. In the entry of a tested panel only `verdict` is the test's
-      fit              the numbers of the fit with `room`, or None for fewer than five points
-      L, k, ...        the numbers of `fit` if the verdict is law, else None
+    - verdict, reason: from `law_verdict` for a fit with room = 1. A fit with less room has such a
+      low plateau that the points always seem to reach it. If the verdict is law, `reason` gives the
+      rise of `fit`.
+    - fitted: a copy of `verdict`, because a test may replace `verdict` (see `law_of_panel`).
+    - fit: the parameters fitted with `room`, or None for fewer than five points.
+    - L, k, log10_C0, b, plateau: the parameters of `fit` if the verdict is law, else None.
     """
     order = np.argsort(C, kind="stable")
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
@@ -169,12 +172,12 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
 def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
-    The formula is the paper's, the fit is ours: it goes through n*(C) of the best fitted curve
-    (section 4.1), read between the n that were run. A point is weighted by its `bend`, so that the
-    fit loses the least reward. If the panel was tested (core/stats.verdict_of), `verdict` is the
-    test's verdict, else the fit's. by_records: the fit through the running average over pooled
-    record-breaking points, as in the paper (Figure 15). at_fixed_B: the law of B_p*(M) = B / n*(M)
-    (Figure 9).
+    The formula is the paper's, but the fit is ours. Its points are n*(C), the n of the best fitted
+    curve at each C (section 4.1), interpolated between the n that were run. To lose the least
+    reward, the fit weights a point by its `bend`, which is larger if a wrong n costs more reward.
+    `verdict` comes from the test (core/stats.verdict_of) if the panel was tested, else from the
+    fit. `by_records` is the paper's own fit, through the running average over pooled
+    record-breaking points (Figure 15). `at_fixed_B` is the law of B_p*(M) = B / n*(M) (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
     law = law_of_points([], [])
@@ -189,10 +192,11 @@ def law_of_panel(panel):
 
 
 def testable_budget(panel):
-    """Return the budget from which a rise can be tested, or None if the test lacks a second n.
+    """Return the budget to which every n must be trained so that a rise of n* can be tested.
 
-    The test needs budgets that span a factor of 4 (core/stats.windows_of), from the first budget
-    that every n reached. 4.04, because the report rounds to three digits.
+    Return None if there are fewer than two n to test. The test needs budgets that span a factor of
+    4 (core/stats.windows_of), from the first budget that every n reached. The factor here is 4.04,
+    because the report rounds the budget to three digits.
     """
     lr = panel.get("verdict", {}).get("lr_base")
     starts = {c["n"]: c["C"][0] for c in panel.get("curves", ()) if c["lr"] == lr and len(c["C"])}
@@ -200,7 +204,7 @@ def testable_budget(panel):
 
 
 def points_text(gap, half):
-    """Return a difference of rewards and the half width of its 90% interval as text, in points."""
+    """Return a reward difference and half of its 90% interval as text, in percentage points."""
     return f"{100 * gap:.1f} +- {100 * half:.1f} points"
 
 
@@ -257,30 +261,33 @@ def verdict_text(law, solved=""):
 # --------------------------------------------------------------------------------------------------
 # What to run
 
-BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # as multiples of the sweep's largest budget
-# {f: points}. At the budget f C, the best cell of the largest budget C is this many points below
-# the best cell of f C, on average over simulated sweeps (tests/bench/prescriptions.py)
+# budgets of the table, as multiples of the sweep's largest budget
+BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)
+
+# What it costs to extrapolate: the cell that is best at the sweep's largest budget C is run with
+# f C. KEPT is {f: how many points this cell is below the best cell at f C}, on average over
+# simulated sweeps (tests/bench/prescriptions.py)
 KEPT = {2: 0.8, 4: 1.1}
 COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".split()
 
 
 def updates_for(cell, C):
-    """Return the updates M that a cell makes with a budget C in the unit of frontier.json.
+    """Return the number of updates M that a cell makes with a budget C.
 
-    M = floor(C / (cost B_p n)). If the runs of the cell ended before C, C is the budget at their
-    end.
+    C is in the unit of frontier.json. M = floor(C / (cost B_p n)), and `cost` is the C of one
+    rollout. If the cell's runs ended before C, M is computed from the budget at which they ended.
     """
     C = min(C, cell["last"] or math.inf)
     return int(C / cell["cost"] * (1 + 1e-9)) // (cell["B_p"] * cell["n"])
 
 
 def prescribe(rows, C, D=None):
-    """Return what to run with a budget C, or None if C is below one update.
+    """Return what to run with a budget C as a table row, or None if C is below one update.
 
-    rows: from frontier.json. If a run reached the budget of the row nearest to C, return this row
-    with status = observed. If not, return the last row before it that a run reached, with status =
-    extrapolated and without a reward. M, epochs (passes over the D problems) and hours are those of
-    C.
+    rows: from frontier.json, one row per budget. If a run reached the budget nearest to C, return
+    the row of that budget, with status = observed. If not, return the row of the last budget before
+    it that a run reached, with status = extrapolated and without a reward. In both cases M, epochs
+    (passes over the D problems) and hours are computed for C.
     """
     j = min(range(len(rows)), key=lambda i: abs(math.log(rows[i]["C"] / C)))
     inside = rows[0]["C"] * (1 - 1e-9) <= C <= rows[-1]["C"] * (1 + 1e-9)
@@ -299,7 +306,7 @@ def prescribe(rows, C, D=None):
 
 
 def table_lines(rows, front, hour):
-    """Yield the lines of the table that the report prints. hour: the unit of its hours."""
+    """Yield the lines of the report's table. hour: the name of the unit, "GPU-h" or "core-h"."""
     unit, several = front["unit"], len({r["B_p"] for row in rows for r in row["by_B_p"]}) > 1
     budget = "M updates" if unit == "updates" else f"C {unit}"
     yield (f"What to run with {budget}; reward = {front['label']} [90% interval]; "
@@ -319,7 +326,7 @@ def table_lines(rows, front, hour):
 
 
 def cautions(row, warmup):
-    """Yield warnings about running a row's cell, as text, the most important first."""
+    """Yield warnings about running the cell of a table row, the most important first."""
     if stop := row["stop"]:
         yield (f"stopping earlier was better: B_p = {stop['B_p']}, n = {stop['n']} at M = "
                f"{updates_for(stop, stop['C'])} (C = {format_si(stop['C'])}) got "
@@ -335,9 +342,10 @@ def cautions(row, warmup):
 
 
 def next_runs(row, front, hour):
-    """Return the runs that would make a row's answer surer: (text, {B_p: (ns, seeds)}).
+    """Return which further runs would make the answer of a table row more certain.
 
-    The text gives their reasons and their cost.
+    The result is (text, {B_p: (ns, seeds)}). The text gives the reasons for the runs and their
+    cost.
     """
     parts, runs, edge, tied = [], {}, row["edge"], row["tied"]
     used = [(r["B_p"], r["n"], r["seed"]) for r in front["runs_used"]]
@@ -372,7 +380,8 @@ def next_runs(row, front, hour):
 def sweep_command(row, B_p, ns, seeds, front):
     """Return the command that adds runs to the sweep, with the budget of a row.
 
-    It names every lr_base of the sweep, because the analysis leaves out runs with any other.
+    The command names every lr_base of the sweep, because the analysis leaves out runs whose lr_base
+    is not in the sweep's plan.
     """
     run = run_of(row, row, front) | dict(runs=front["runs"].split()[0])
     words = shlex.split(command(run, ["runs"]))
@@ -386,7 +395,7 @@ def sweep_command(row, B_p, ns, seeds, front):
 
 
 def improvement_text(gains, k):
-    """Return as text whether training mostly solves more problems, or the same more reliably.
+    """Return as text whether training solves more problems, or the same problems more reliably.
 
     gains: from frontier.gains_of.
     """
@@ -400,7 +409,7 @@ def improvement_text(gains, k):
 
 
 def run_of(cell, row, front):
-    """Return the config of a run of a cell with the budget of a row."""
+    """Return the config for running `cell` with the budget of `row`."""
     C = updates_for(cell, row["C"]) * cell["B_p"] * cell["n"]
     if front["unit"] == "rollouts" and cell["last"] is None:
         C = round(row["C"])
@@ -415,7 +424,8 @@ def command_for(cell, row, front):
 
 
 def finished_run(row, front):
-    """Return where a run of a row's cell that spent the row's budget is, as text, or ""."""
+    """Return a text with the folder of a run that already spent the row's budget in the row's cell,
+    or "" if there is none."""
     cell = row["B_p"], row["n"], row["lr_base"], "budget"
     for r in front["runs_used"] if front["unit"] == "rollouts" else ():
         if ((r["B_p"], r["n"], r["lr"], r["status"]) == cell
@@ -427,7 +437,7 @@ def finished_run(row, front):
 
 
 def advice_lines(row, front, hour):
-    """Yield the command for a row's budget and cheaper alternatives, as lines of text."""
+    """Yield lines of text: the command that spends a row's budget, and cheaper alternatives."""
     several = len(row["by_B_p"]) > 1
     if front["source"]:
         yield f"(the runs are {front['source']}'s, so there is no command)"
@@ -463,7 +473,7 @@ def write_json(path, value):
 
 
 def write_csv(path, tables):
-    """Write prescription.csv from {metric: prescribed rows}."""
+    """Write prescription.csv. tables: {metric: rows from `prescribe`}."""
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
@@ -520,7 +530,7 @@ def draw_law(ax, panel, law, rows, unit):
 
 
 def figure(panels, laws, rows, unit, title, path):
-    """Draw law.png, with one panel of frontier.json per axis."""
+    """Draw law.png, with one subplot for each panel of frontier.json."""
     cols = min(len(panels), 2)
     lines = -(-len(panels) // cols)
     fig, axes = canvas(lines, cols, (10.7, 2.0 + 4.4 * lines))
@@ -575,8 +585,8 @@ def read_points(path):
 def n_from_points(law, C, n, at):
     """Return (n, source): the n to use with a budget `at`, and where n comes from, as text.
 
-    law: the law of the points C, n (E,). If its verdict is law, n is the law's n* as a power of 2,
-    and at most twice the largest n of the points. If not, n is the n of the last point.
+    law: the law of the points C, n (E,). If its verdict is law, n is the law's n* rounded to a
+    power of 2, but at most twice the largest n of the points. If not, n is the n of the last point.
     """
     if law["verdict"] != "law":
         return n[-1], f"the last point, at C = {format_si(C[-1])}"
@@ -589,9 +599,9 @@ def n_from_points(law, C, n, at):
 def report_points(path, at=None, out="", cfg=None, known=False):
     """Print the law through the points of a CSV, and write law.json and law.png.
 
-    Also print the n to use with the budget `at`, the largest C and four times the largest C. If
-    there is a cfg, print B_p and M of such a run. known: whether cfg names the model and the
-    problems of the points; if so, print the command of the run.
+    Also print the n to use with three budgets: `at`, the largest C and four times the largest C.
+    If `cfg` is given, print B_p and M of a run with this n and this budget. known: whether `cfg`
+    names the model and the problems of the points. If so, print the run's command too.
     """
     C, n, about = read_points(path)
     law = law_of_points(C, np.log2(n))
@@ -634,7 +644,8 @@ def report_points(path, at=None, out="", cfg=None, known=False):
 def load_front(path, folders, cfg, argv):
     """Return the content of `path`, the frontier.json of the sweep in `folders`.
 
-    If the file is missing, older than a log or made with other keys, run frontier.py first.
+    If the file is missing, is older than a log or was made with other options, run frontier.py
+    first.
     """
     import frontier
     logs = [log for folder in folders for log in (*folder.glob("*/log.jsonl*"),
@@ -657,7 +668,7 @@ def wrapped_lines(text):
 
 
 def report_lines(front, laws, rows, row):
-    """Yield the report as lines of text. row: the row of `rows` for the requested budget."""
+    """Yield the lines of the report. rows: the table; row: its row for the requested budget."""
     hour = "GPU-h" if front["device"].startswith("cuda") else "core-h"
     yield "Does the best n rise with the budget?"
     for name, law in laws.items():
@@ -681,7 +692,7 @@ def report_lines(front, laws, rows, row):
 
 
 def row_lines(row, front, hour):
-    """Yield the part of the report about the requested budget, as lines of text."""
+    """Yield the lines of the report that are about the requested budget."""
     yield ""
     axis = "M" if front["unit"] == "updates" else "C"
     yield (f"{axis} = {format_si(row['C'])} {front['unit']} ({row['status']}): B_p = {row['B_p']}, "
@@ -722,7 +733,7 @@ def main(argv):
     asked = float(cfg["C"]) if "--C" in given else high
     budgets = sorted({asked, *(high * f for f in BUDGETS if high * f >= low * (1 - 1e-9))})
 
-    def is_shown(r):  # --epochs hides the rows with more epochs, but not the budget of --C
+    def is_shown(r):  # hide the rows with more than --epochs epochs, except the row of --C
         return r and (r["C"] == asked or not front["epochs"] or r["epochs"] <= front["epochs"])
     tables = {name: [*filter(is_shown, (prescribe(rows, C, front["D"]) for C in budgets))]
               for name, rows in front["rows"].items()}

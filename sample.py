@@ -8,19 +8,21 @@
 
 Reads a problem file, {"id", "prompt", "answer", ...} per line, and a model.
 Writes under DATA/splits/MODEL/
-- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line; `of` is the hash
-  of the problem. Each line is written as soon as it is measured, so that a killed measurement
-  continues. If the model's folder has such a file, gzipped, and if the weights and settings are the
-  same, the counts in that file are not measured again;
-- the splits {easy,hard,very_easy,mixed}_{train,val}.jsonl by the paper's bands of avg@16 (section
-  3, factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of its study
-  of mixtures, by 128 rollouts;
-- `difficulty.png`, a histogram of pass rates with the bands; `difficulty.json`, sizes and settings.
-The last lines show for several n which share of groups would have no advantage.
+- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line. `of` is the hash
+  of the problem. Each line is written as soon as it is measured, so that a killed measurement can
+  be continued. If the model's folder has `pass_rates.jsonl.gz`, measured with the same weights and
+  settings, the counts in that file are not measured again.
+- {easy,hard,very_easy,mixed}_{train,val}.jsonl: splits by the paper's bands of avg@16 (section 3,
+  factor 1). With s_zero=128 there are also the splits {extreme,level_easy,level_very_easy}. These
+  are the levels of the paper's study of mixtures, measured with 128 rollouts per problem.
+- `difficulty.png`: a histogram of pass rates with the bands. `difficulty.json`: the sizes of the
+  splits and the settings.
+At the end it prints, for several n, the share of groups whose advantages would all be 0.
 
-`mix` reads the levels and writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl next to them. With
-one seed, a smaller D is a prefix of a larger one; --D=0 takes as many problems as the levels have.
-A split is in random order, so `head` and `cat` make any other mixture.
+`mix` reads the levels and writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl next to them. For
+the same seed, the D problems are the first D problems of any larger mixture. --D=0 takes as many
+problems as the levels allow. A split is in random order, so `head` and `cat` can make any other
+mixture.
 
 Needs config.py, verifier.py, core/engine.py, core/models.py, core/problems.py, core/plots.py.
 """
@@ -35,7 +37,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-# first, so that Ctrl-C during the other imports prints one line
+# import config first, so that Ctrl-C during the other imports prints no traceback
 from config import BadInput, at_k, choose, entry, parse, read_json
 import numpy as np
 
@@ -44,14 +46,17 @@ from core.log import append, atomic_write, read_log, save_json
 from core.problems import copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
-# BANDS are of avg@s: Easy and Hard as in the paper, and Very Easy. LEVELS are bands of avg@s_zero,
-# as in the paper's study of mixtures
+# BANDS are ranges of avg@s. Easy and Hard are the paper's, Very Easy is added. LEVELS are ranges of
+# avg@s_zero, as in the paper's study of mixtures
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
-GROUPS = (4, 8, 16, 32, 64)  # values of n in the no-signal table
-N_VAL = 300  # validation problems of a split
-FEW = 20     # a split with fewer training problems gets a warning
-SURE = 0.95  # a problem's level is known once its probability is this high
+# GROUPS: the values of n in the no-signal table. N_VAL: the number of validation problems of a
+# split. A split with fewer than FEW training problems gets a warning. A problem's level is known if
+# its probability is at least SURE
+GROUPS = (4, 8, 16, 32, 64)
+N_VAL = 300
+FEW = 20
+SURE = 0.95
 
 
 # -------------------------------------------------------------------------------------------------
@@ -62,11 +67,12 @@ def level_of(correct, drawn, total):
     """Return the most probable level after `total` rollouts, and its probability.
 
     correct: how many of the `drawn` rollouts are solved. The level is one of LEVELS, or "" if the
-    pass rate is in none of them. The number of the remaining rollouts that will be solved is
-    beta-binomial under a uniform prior of the pass rate.
+    pass rate is in none of them. With a uniform prior on the pass rate, the number of solved
+    rollouts among the remaining ones is beta-binomial.
     """
     from scipy.stats import betabinom
-    more = np.arange(total - drawn + 1)  # how many of the next rollouts may be solved
+    # all possible numbers of solved rollouts among the remaining rollouts
+    more = np.arange(total - drawn + 1)
     p = betabinom.pmf(more, total - drawn, correct + 1, drawn - correct + 1)
     rate = (correct + more) / total
     chance = {name: p[(low <= rate) & (rate <= high)].sum() for name, (low, high) in LEVELS.items()}
@@ -75,18 +81,20 @@ def level_of(correct, drawn, total):
 
 
 def is_open(correct, drawn, total):
-    """Return whether a problem's level needs more rollouts to be known; `extreme` needs all."""
+    """Return whether a problem needs more rollouts until its level is known. The level `extreme`
+    is known only after all rollouts."""
     return drawn < total and (correct == 0 or level_of(correct, drawn, total)[1] < SURE)
 
 
 def latest_count(counts, cfg):
-    """Return (solved, drawn) of the largest count that cfg uses. counts: {samples: solved}."""
+    """Return (solved, drawn) for the largest number of rollouts `drawn` that cfg uses. counts:
+    {drawn: solved}."""
     drawn = max(k for k in counts if k <= max(cfg["s"], cfg["s_zero"]))
     return counts[drawn], drawn
 
 
 def weights_hash(model):
-    """Return 12 hex digits of the weights in a model folder, or None for a name on the hub."""
+    """Return a hash (12 hex digits) of the weights in a model folder, or None for a hub name."""
     digest, files = hashlib.sha256(), sorted(Path(model).glob("*.safetensors"))
     for path in files:
         with open(path, "rb") as file:
@@ -95,7 +103,7 @@ def weights_hash(model):
 
 
 def settings(cfg):
-    """Return the settings that change the counts, a dict."""
+    """Return a dict of the settings that affect the counts."""
     keys = "model s temperature top_p max_new_tokens verifier".split()
     return {key: cfg[key] for key in keys} | dict(weights=weights_hash(cfg["model"]))
 
@@ -128,7 +136,7 @@ def use_shipped_rates(cfg, folder):
 
 
 def read_counts(problems, folder, now):
-    """Return {id: {samples: solved}} from pass_rates*.jsonl, and how often the verifier failed.
+    """Return {id: {drawn: solved}} from pass_rates*.jsonl, and how often the verifier failed.
 
     Raise BadInput if the counts were measured with other settings than `now`.
     """
@@ -143,14 +151,15 @@ def read_counts(problems, folder, now):
                            "--out, or remove it")
         for r in lines:
             faults.update({key: r.get(key, 0) for key in faults})
-            # skip the headers of other shards, and counts of another problem that had the same id
+            # skip the headers of other shards, and counts of a different problem with the same id
             if hashes.get(r.get("id"), "") == r.get("of"):
                 counts[r["id"]][r["samples"]] = r["correct"]
     return counts, faults
 
 
 def next_to_draw(problems, counts, cfg):
-    """Return the problems with the fewest rollouts among those that need more; [] at the end."""
+    """Return the problems with the fewest rollouts among those that need more, or [] if none does.
+    """
     state = {p["id"]: latest_count(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
     todo = [p for p in problems
             if state[p["id"]][1] == 0 or is_open(*state[p["id"]], cfg["s_zero"])]
@@ -159,16 +168,16 @@ def next_to_draw(problems, counts, cfg):
 
 
 def measure(problems, prompts, open_engine, cfg, folder):
-    """Count solved rollouts: s per problem, then s more at a time for problems of open level.
+    """Count solved rollouts: first s per problem, then s more at a time until the level is known.
 
-    Return {id: {samples: solved}} with the count after each pass, and how often the verifier
-    failed. Raise BadInput if `folder` has counts of other settings. prompts: the problems' token
-    ids. open_engine: called only if there is something to measure. If cfg names a shard, only its
-    problems are measured.
+    Return {id: {drawn: solved}} with the count after each pass, and how often the verifier failed.
+    Raise BadInput if `folder` has counts that were measured with other settings. prompts: the
+    problems' token ids. open_engine: a function that opens the engine, called only if there is
+    something to measure. If cfg names a shard, only the problems of this shard are measured.
 
     Each count is appended to pass_rates.jsonl at once. Counts in that file, or in the file of
     another shard, are not measured again. A problem's rollouts depend only on its id, so an
-    interrupted measurement ends with the same numbers.
+    interrupted measurement gives the same numbers as an uninterrupted one.
     """
     from tqdm import tqdm
     shard = cfg["shard"] and "." + cfg["shard"].replace("/", "of")
@@ -204,10 +213,10 @@ def measure(problems, prompts, open_engine, cfg, folder):
 
 
 def grade_stream(stream, problems, tokenizer, cfg):
-    """Yield (some of the problems, their rewards, counts of verifier failures), in stream order.
+    """Yield (a batch of problems, their rewards, counts of verifier failures), in stream order.
 
-    stream: the engine's stream over these problems. A thread grades, so that generation does not
-    wait if math-verify takes its three seconds for an answer.
+    stream: the engine's stream over the problems. The grading runs in a thread, so that generation
+    does not wait if math-verify uses its limit of three seconds for an answer.
     """
     waiting, grader = collections.deque(), concurrent.futures.ThreadPoolExecutor(1)
     try:
@@ -274,7 +283,7 @@ def val_size(size, cfg):
 
 
 def write_splits(splits, folder):
-    """Write the parts of the splits; if a part is empty, remove its file instead."""
+    """Write the train and val files of the splits. If one has no problems, remove its old file."""
     for name, split in splits.items():
         for part, problems in split.items():
             path = folder / f"{name}_{part}.jsonl"
@@ -285,7 +294,7 @@ def write_splits(splits, folder):
 
 
 def write_all(folder, cfg):
-    """Write the split `all`: every problem of the file, without a measurement of difficulty."""
+    """Write the split `all`, every problem of the file, without measuring the difficulty."""
     order = shuffled(read_problems(cfg["problems"]))
     val = order[:val_size(len(order), cfg)]
     train = without_prompts(order, val)
@@ -298,7 +307,7 @@ def write_all(folder, cfg):
 
 
 # -------------------------------------------------------------------------------------------------
-# Is n too small? If the rollouts of a group are all solved or all unsolved, all advantages are 0
+# Is n too small? If a group's n rollouts are all solved or all unsolved, their advantages are all 0
 
 def no_signal(n, s):
     """Return the chance that n of a problem's s rollouts are all solved or all unsolved.
@@ -312,9 +321,9 @@ def no_signal(n, s):
 def signal_table(splits, counts, cfg):
     """Yield the lines of the no-signal table.
 
-    The problems of a split were chosen by their first s rollouts, which would bias the split's row.
-    So the row uses the next s rollouts. If these were not drawn for all training problems, the row
-    is left out.
+    The problems of a split were chosen by their first s rollouts, so these rollouts would bias the
+    row of the split. The row uses the next s rollouts instead. If these were not drawn for all
+    training problems of the split, the row is left out.
     """
     s = cfg["s"]
     solved = {"all problems": [c[s] for c in counts.values()]}
@@ -333,8 +342,9 @@ def signal_table(splits, counts, cfg):
 # -------------------------------------------------------------------------------------------------
 # Mixtures of splits
 
-# The paper's mixtures: only Hard; half Hard, half Easy; 50/25/25. Problems are taken from these
-# splits in turn. The paper's Hard, never solved in 128 rollouts, is the split `extreme`
+# The paper's mixtures are only Hard (hard), half Hard and half Easy (dual), and 50% Hard, 25% Easy,
+# 25% Very Easy (tri). A mixture takes one problem from each listed split in turn. The paper's Hard,
+# never solved in 128 rollouts, is the split `extreme`
 MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
                 tri=["extreme", "level_easy", "extreme", "level_very_easy"])
 
@@ -342,8 +352,8 @@ MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
 def mixture(name, splits, D, seed):
     """Return D problems of one of MIXTURES from `splits` ({name: problems}).
 
-    If D = 0, return as many problems as the splits allow. With one seed, a smaller D is a prefix of
-    a larger D. Raise BadInput if D is too large.
+    If D = 0, return as many problems as the splits allow. For the same seed, the D problems are the
+    first D problems of any larger mixture. Raise BadInput if D is too large.
     """
     queues, problems = {}, []
     for split in MIXTURES[name]:
@@ -361,7 +371,7 @@ def mixture(name, splits, D, seed):
 
 
 def main_mix(argv):
-    """Write the paper's mixtures, all of them or none."""
+    """Write the paper's mixtures. If one of them cannot be made, write none."""
     cfg = parse(argv, __doc__)
     folder, splits = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, {}
     for split in LEVELS:
@@ -397,7 +407,8 @@ def draw_histogram(rates, samples, path, title):
 def within_limit(problems, tokenizer, cfg):
     """Return the problems whose prompts have at most max_prompt_tokens tokens, and the token ids.
 
-    prepare.py may have used another model's tokenizer. Raise BadInput if no problem is left.
+    The limit is checked again here, because prepare.py may have used another model's tokenizer.
+    Raise BadInput if no problem is left.
     """
     limit = cfg["max_prompt_tokens"]
     pairs = [(p, ids) for p, ids in zip(problems, tokenize(problems, tokenizer))
@@ -412,7 +423,7 @@ def within_limit(problems, tokenizer, cfg):
 
 
 def shortage(name, splits, cfg):
-    """Return a line about a split with too few problems and what to do about it, or ""."""
+    """Return a warning if the split `name` has too few problems, with a remedy, else ""."""
     if name in LEVELS and not cfg["s_zero"]:
         return "not requested (--s_zero)"
     lines = []
@@ -457,7 +468,7 @@ def main(argv):
     if cfg["split"] == "all":
         return write_all(folder, cfg)
     problems = read_problems(cfg["problems"])
-    if cfg["measure"]:  # a larger `measure` adds to the counts of a smaller one
+    if cfg["measure"]:  # a larger --measure includes the problems of a smaller --measure
         problems = shuffled(problems)[:cfg["measure"]]
     if 0 < cfg["s_zero"] < cfg["s"]:
         raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={cfg['s']}")
@@ -466,8 +477,8 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # the levels of an earlier call are kept, even if this call asks for none, because no
-            # split may train on their validation problems
+            # keep the levels of an earlier call, even if this call asks for no levels, because no
+            # split may train on the validation problems of the levels
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(

@@ -1,12 +1,13 @@
 """core/duplicates.py: find problems that are duplicates, or leaks of a test set.
 
+A run is three consecutive words of a question. A symbol counts as a word. If a run is in more than
+half of a file's questions, it belongs to an instruction and is ignored.
 - Exact duplicates have the same text apart from case, blanks, punctuation and LaTeX spelling.
-- Near duplicates share 80% of their runs, and they have the same numbers, signs and functions. A
-  run is three words in a row; a symbol counts as a word. Problems that differ in a number, a + or a
-  sine are not duplicates.
-- A leak is a problem with 80% of the runs of a test problem. The rest of its text may be anything,
-  because a leak costs more than a lost problem. A short test problem must be whole sentences of it.
-- If a run is in more than half of a file's questions, it belongs to an instruction and is ignored.
+- Near duplicates share 80% of their runs, and they have the same numbers, signs and functions.
+  Problems that differ in a number, a + or a sine are not duplicates.
+- A leak is a problem that contains 80% of the runs of a test problem. The rest of its text is
+  ignored, because an overlooked leak costs more than a lost training problem. A short test problem
+  leaks only if whole sentences of the other problem equal it.
 """
 import re
 import unicodedata
@@ -15,20 +16,22 @@ from collections import Counter
 LETTERS = str.maketrans({
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
     "√": r"\sqrt ", "°": r"^\circ ", "−": "-", "–": "-", "—": " ", "⁄": "/", "’": "'", "‘": "'"})
-# Replacements, applied in this order to text in lower case, so that each thing has one spelling
+# Replacements, applied in this order to text in lower case, so that equal formulas and words get
+# the same spelling
 SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
-    (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "),         # line breaks
-    (r"\\!", ""),                                    # a negative space
+    (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "),  # line breaks
+    (r"\\!", ""),
     (r"\\(?:(?:left|right|bigg?[lr]?|displaystyle|limits|q?quad|[lc]?dots)(?![a-z])|[,;:> ])", " "),
-    (r"\\\(|\\\)|\\\[|\\\]|\\?\$|~|_{2,}", " "),     # math delimiters; ____ to fill in
+    (r"\\\(|\\\)|\\\[|\\\]|\\?\$|~|_{2,}", " "),  # math delimiters, and ____ for a blank to fill in
     (r"\\(?:(?:text|math)(?:bf|it|rm)?|mbox|operatorname\*?)\s*\{([^{}]*)\}", r" \1 "),
     (r"\\[dtc]frac(?![a-z])", r"\\frac"),
     (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
     (r"\\(le|ge|ne)q(?![a-z])", r"\\\1"), (r"\\bar(?![a-z])", r"\\overline"),
     # 1,000 and 1{,}000
     (r"(?<![\d.])\d{1,3}(?:(?:,|\{,\})\d{3})+(?!\d)", lambda m: re.sub(r"\D", "", m[0])),
-    (r"(?<!\\)\{\s*(\d+(?:\.\d+)?|[a-z])\s*\}", r" \1 "),  # x^{2}; but 2^{n+1} is not 2^n+1
-    (r"(?<=[a-z]{2})-(?=[a-z]{2})", " "))]           # two-digit
+    # drop the braces of x^{2}, but not of 2^{n+1}, which is not 2^n+1
+    (r"(?<!\\)\{\s*(\d+(?:\.\d+)?|[a-z])\s*\}", r" \1 "),
+    (r"(?<=[a-z]{2})-(?=[a-z]{2})", " "))]  # two-digit
 WORD = re.compile(r"\d*\.?\d+|(?<=\d):(?=\d)|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&]")
 # Two texts that differ in a number or in one of these words are different problems
 MARKS = set("""+ - < > le ge sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg
@@ -40,18 +43,19 @@ eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth eighteent
 twentieth hundredth""".split())
 # One changed word changes three runs of three words. In a question of 40 words the Jaccard index is
 # 35 / 41 = 0.85 if one word differs, and 32 / 44 = 0.73 if two differ. So a limit of 0.8 drops a
-# retouched sentence or an added hint, and keeps another question of the same kind.
+# question with a retouched sentence or an added hint, and keeps another question of the same kind.
 RUN, NEAR = 3, 0.8
-# A test problem with fewer than LONG runs can occur in another problem by chance
+# If a test problem has fewer than LONG runs, another problem may contain all of them by chance, so
+# a stricter rule decides whether it is a leak
 LONG, CLAUSES = 10, re.compile(r"(?<=[.!?:])\s+|\n+")
 
 
 def normalize(text):
-    """Return a question as a list of words, numbers and symbols, whatever its typesetting.
+    """Return a question as a list of words, numbers and symbols that do not depend on typesetting.
 
     r"Find $\\dfrac{1}{2}x^{10}$, if  x=1{,}000." -> find frac 1 2 x ^ 10 if x = 1000
     """
-    # NFKC would turn 10² into 102, and 2½ into 21/2
+    # before NFKC, separate ² and ½, because NFKC would turn 10² into 102 and 2½ into 21/2
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^" + m[0], text)
     text = re.sub("(?<=[0-9])(?=[¼½¾⅐-⅞])", " ", text)
     text = unicodedata.normalize("NFKC", text).lower().translate(LETTERS)
@@ -71,7 +75,8 @@ def compact(words):
 
 
 def runs(words, usual=frozenset()):
-    """Return the set of runs of three words without those in `usual`, or all if none is left."""
+    """Return the set of runs of three words that are not in `usual`. If all are, return them all.
+    """
     all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     return all_runs - usual or all_runs
 
@@ -80,7 +85,7 @@ def marked_runs(words, usual):
     """Return the runs, each prefixed with the question's numbers, signs and functions.
 
     So two questions with different numbers, signs or functions share no run. If these are equal,
-    the Jaccard index is that of the plain runs.
+    the prefix does not change the Jaccard index.
     """
     marks = " ".join(word for word in words if word[0].isdigit() or word in MARKS)
     return {f"{marks}|{run}" for run in runs(words, usual)}
@@ -98,7 +103,7 @@ def usual_runs(texts):
 
 
 def common_runs(mine, by_run):
-    """Return [(i, number of runs that question i has in common with `mine`), ...], i rising.
+    """Return [(i, number of runs that question i shares with the runs `mine`), ...], sorted by i.
 
     by_run: {run: indices of the questions that have the run}.
     """
@@ -106,7 +111,8 @@ def common_runs(mine, by_run):
 
 
 def leak_finder(foreign):
-    """Return a function of a question: the index of the first foreign question in it, or None."""
+    """Return a function that takes a question and returns the index of a question in `foreign` that
+    it contains, the first if there are several, or None."""
     by_run, sizes, short = {}, [], {}
     others = [without_braces(question) for question in foreign]
     usual = usual_runs(others)
@@ -141,17 +147,19 @@ def leak_finder(foreign):
 def twins(questions, foreign, near=True):
     """Return for each question None if it is kept, else (reason, i).
 
-    reason: "against" if it contains foreign[i], "exact" or "near" if it duplicates questions[i].
-    near: whether to look for near duplicates. Questions are compared only with kept questions. So
-    no two kept questions are duplicates, and every dropped duplicate has a kept twin.
+    The reason is "against" if the question contains foreign[i], and "exact" or "near" if it
+    duplicates questions[i]. near: whether to look for near duplicates. Questions are compared only
+    with kept questions. So no two kept questions are duplicates, and every dropped duplicate has a
+    kept twin.
     """
     from tqdm import tqdm
     texts, leak = [tuple(normalize(q)) for q in questions], leak_finder(foreign)
     usual = usual_runs(texts)
-    exact, by_run, sizes, results = {}, {}, {}, []  # `exact` to `sizes` hold only kept questions
+    # only kept questions are added to `exact`, `by_run` and `sizes`
+    exact, by_run, sizes, results = {}, {}, {}, []
     for i, words in enumerate(tqdm(texts, "duplicates", mininterval=1, disable=None)):
         mine = marked_runs(words, usual) if near else ()
-        # len(mine) + sizes[j] - common is the size of the union, as in the Jaccard index
+        # Jaccard index: shared runs over runs in the union, len(mine) + sizes[j] - common
         alike = (j for j, common in common_runs(mine, by_run)
                  if common / (len(mine) + sizes[j] - common) >= NEAR)
         if (j := leak(questions[i])) is not None:

@@ -1,7 +1,7 @@
 """core/gym_answers.py: --verifier=reasoning_gym, the code that core/sandbox.py runs in its workers.
 
-Some of reasoning-gym's verifiers evaluate answers as Python, and some accept wrong answers. `tame`
-closes the known holes of both kinds.
+Some of reasoning-gym's verifiers evaluate answers as Python code, and some accept wrong answers.
+`tame` closes the known holes of both kinds.
 """
 import ast
 import functools
@@ -17,7 +17,8 @@ NAME, INSTALL = "reasoning-gym", "pip install reasoning-gym==0.1.25"
 
 
 def gold(problem):
-    """Return the part of a problem that `score` needs, as text. Raise BadInput if it is missing."""
+    """Return the fields of a problem that `score` needs, as JSON text. Raise BadInput if any is
+    missing."""
     entry = problem.get("reasoning_gym")
     if not isinstance(entry, dict) or not {"task", "args", "metadata"} <= set(entry):
         raise BadInput(f"problem {problem['id']}: has no field reasoning_gym, which "
@@ -28,8 +29,8 @@ def gold(problem):
 def answer(text, most):
     """Return the content of the last <answer>...</answer> of a response, after any thinking.
 
-    If there is no tag, return the first line, because a problem's `begin` may have started the
-    answer. If a tag or a thinking block is not closed, return "".
+    If there is no tag, return the first line, because the problem's `begin` may have started the
+    answer already. If a tag or a thinking block is not closed, return "".
     """
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
@@ -40,7 +41,8 @@ def answer(text, most):
 
 
 def load():
-    """Return `score`, with reasoning-gym loaded and tamed. Raise ImportError if it is missing."""
+    """Load reasoning-gym, call `tame` and return `score`. Raise ImportError if it is not installed.
+    """
     import sympy
     importlib.import_module("reasoning_gym")  # loads the verifiers that `tame` changes
     tame(sympy)
@@ -51,7 +53,8 @@ def load():
 def score(gold, answer):
     """Return reasoning-gym's score of an answer, from 0 to 1. May hang or raise."""
     entry = json.loads(gold)
-    if entry["task"] == "puzzle24":  # the library's verifier accepts any four numbers
+    # the library's verifier of puzzle24 accepts any four numbers, so check the numbers here
+    if entry["task"] == "puzzle24":
         if sorted(map(int, re.findall(r"\d+", answer))) != sorted(entry["metadata"]["numbers"]):
             return 0.0
     args = json.dumps(entry["args"], sort_keys=True)
@@ -70,19 +73,19 @@ def tame(sympy):
 
     Some verifiers call eval to read a list, or sympy's parse_expr, which is eval with a few names.
     After this call eval reads only literals, and parse_expr reads only formulas of numbers, single
-    letters and FUNCTIONS. Wrong answers that some verifiers accept (`CHEATS` in tests/test_gym.py)
-    are refused.
+    letters and FUNCTIONS. The known wrong answers that some verifiers accept are now refused
+    (`CHEATS` in tests/test_gym.py lists them).
     """
     parse = sympy.parse_expr
 
     def formula(text, *args, **kwargs):
-        # ASCII only, because Python reads some other letters as the ASCII letters they resemble
+        # allow only ASCII, because Python reads some other letters as similar ASCII letters
         strange = re.search(r"[^\w\s+\-*/^().,!]|\.\s*[A-Za-z_]", text, re.ASCII)
         if strange or set(re.findall(r"[A-Za-z_]\w+", text)) - FUNCTIONS:
             raise ValueError(f"not a formula: {text[:80]!r}")
         return parse(text, *args, **kwargs)
 
-    def arithmetic(text):  # only digits and + - * /: neither 5j nor (x + x)/x
+    def arithmetic(text):  # allow only digits, brackets and + - * /, so not 5j or (x + x)/x
         if re.search(r"[^\d\s+\-*/()]|\*\s*\*|/\s*/", text, re.ASCII):
             raise ValueError(f"not arithmetic: {text[:80]!r}")
         return parse(text)
@@ -90,23 +93,24 @@ def tame(sympy):
     def whole(value):  # int(49/2) would be 24
         return int(value) if isinstance(value, str) or value == int(value) else 0
 
-    def number(value):  # nan would count as right: its distance never exceeds a tolerance
+    def number(value):  # nan would be graded right, because its error never exceeds a tolerance
         value = float(value)
         if math.isnan(value):
             raise ValueError("nan")
         return value
     sympy.parse_expr = formula
     for name, module in list(sys.modules.items()):
-        # bitwise_arithmetic evaluates only its own problems
+        # bitwise_arithmetic keeps eval, because it evaluates only its own problems, not answers
         if name.startswith("reasoning_gym.") and not name.endswith("bitwise_arithmetic"):
             module.eval = ast.literal_eval  # hides the built-in eval
             if getattr(module, "parse_expr", None) is parse:
                 module.parse_expr = formula
-    # {a verifier's module: the names to replace there}
+    # narrower: {module of a verifier: the names to replace in it}
     narrower = {"games.countdown": dict(parse_expr=arithmetic),
                 "games.puzzle24": dict(parse_expr=arithmetic, int=whole),
                 "algorithmic.number_sorting": dict(float=number),
-                # min(1, nan) is 1, the score of a right answer; min(nan, 1) is nan, an ERROR
+                # Python's min(1, nan) is 1, the score of a right answer. min(nan, 1) is nan, which
+                # is graded as an error, so swap the arguments
                 "algebra.complex_arithmetic": dict(min=lambda most, score: min(score, most))}
     for name, names in narrower.items():
         vars(sys.modules[f"reasoning_gym.{name}"]).update(names)

@@ -1,4 +1,4 @@
-"""core/gym_problems.py: draw problems of reasoning-gym and write those that its verifiers grade.
+"""core/gym_problems.py: draw problems from reasoning-gym and write those that it can grade.
 
     for one in draw("countdown", {}, 100, seed=0):
         problem = problem_from(one, "countdown", {}, number)
@@ -12,16 +12,18 @@ from core.log import save_json
 from core.problems import set_hash, write_problems
 
 INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
-NO_ANSWER = "(any that fits)"  # the answer of problems that have no single right answer
+NO_ANSWER = "(any that fits)"  # field `answer` of a problem with more than one right answer
 SETTINGS = "task task_args size n_val seed".split()
 VERSION = "0.1.25"
-# tasks of version 0.1.25 whose verifiers accept wrong answers, and one that only joins other tasks
+# Tasks of reasoning-gym 0.1.25 that are not used: the verifiers of the first two accept wrong
+# answers, and composite only joins other tasks
 LEFT_OUT = {"coin_flip", "game_of_life_halting", "composite"}
 STALE = 1000  # if this many draws in a row give no new problem, the task has no more problems
 
 
 def tasks():
-    """Return the names of the tasks that can be graded. Raise BadInput without reasoning-gym."""
+    """Return the names of the tasks that can be graded. Raise BadInput if reasoning-gym is missing.
+    """
     try:
         from reasoning_gym.factory import DATASETS
     except ImportError:
@@ -38,12 +40,13 @@ def draw(name, args, count, seed, keep=lambda entry: True):
     import reasoning_gym
     from tqdm import tqdm
     entries, stale = {}, 0
-    # most tasks make problem i from seed + i, so neighbouring seeds would share problems
+    # Derive the seeds from a hash, because most tasks make problem i from seed + i, so seeds 0 and
+    # 1 would share almost all problems
     rng = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}")
 
     def stream():
-        # draw at most 1,000 at a time, because some tasks refuse a large size, or keep all entries
-        # in memory
+        # draw at most 1,000 entries at a time, because some tasks refuse a larger size or keep all
+        # entries in memory
         while count:
             yield from reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
                                                     seed=rng.getrandbits(31))
@@ -65,9 +68,9 @@ def draw(name, args, count, seed, keep=lambda entry: True):
 
 
 def problem_from(one, name, args, number, instruction=INSTRUCTION):
-    """Return a problem for an entry of reasoning-gym, a dict."""
-    # the metadata of some tasks have fractions, which this call writes as text. `gradable` tests
-    # whether the verifier can read that text
+    """Return a problem, as a dict, made from `one`, an entry of reasoning-gym."""
+    # The metadata of some tasks contain fractions, which JSON stores as text (default=str).
+    # `gradable` later tests whether the verifier can read this text
     metadata = json.loads(json.dumps(one["metadata"], default=str))
     grading = dict(task=name, args=args, metadata=metadata)
     answer = one["answer"]
@@ -78,7 +81,8 @@ def problem_from(one, name, args, number, instruction=INSTRUCTION):
 
 
 def gradable(problems, cfg):
-    """Return the problems whose own answer scores 1 and the problems that have no single answer."""
+    """Return the problems that can be graded: their own answer scores 1, or they have more than one
+    right answer."""
     pairs = [(p, f"<answer>{p['answer']}</answer>") for p in problems]
     verdicts = sandbox.check("reasoning_gym", pairs, cfg)
     return [p for p, verdict in zip(problems, verdicts)
@@ -88,7 +92,8 @@ def gradable(problems, cfg):
 def write(folder, problems, cfg, **facts):
     """Write n_val of the problems, drawn at random, to val.jsonl and the rest to problems.jsonl.
 
-    manifest.json holds the settings and `facts`. problems.jsonl is written last.
+    manifest.json holds the settings and `facts`. problems.jsonl is written last, because its
+    existence means that all files are complete.
     """
     order = random.Random(f"val {cfg['seed']}").sample(problems, len(problems))
     if len(order) <= cfg["n_val"]:

@@ -1,9 +1,10 @@
 r"""core/math_answers.py: --verifier=math, the code that core/sandbox.py runs in its workers.
 
-math-verify grades. It reads LaTeX in the form that papers use, so `normalize` first puts gold and
-answer into that form. It applies NOTATION, a table of replacements with a reason for each row.
-`score` adds rules for words and choices. `mend` corrects comparisons in which math-verify accepts
-wrong answers or refuses right ones. docs/problems.md lists the limits that remain.
+The library math-verify does the grading. It reads LaTeX in the form that papers use, so `normalize`
+first puts gold and answer into that form. `normalize` applies NOTATION, a table of replacements
+with a reason for each row. `score` adds rules for words and for multiple-choice letters. `mend`
+corrects comparisons in which math-verify accepts wrong answers or refuses right ones.
+docs/problems.md lists the limits that remain.
 """
 import contextlib
 import functools
@@ -19,7 +20,7 @@ NAME, INSTALL = "math-verify", "pip install -r requirements.txt"
 
 
 def gold(problem):
-    """Return the text that answers are compared with."""
+    """Return the gold of a problem, the text that answers are compared with."""
     return problem["answer"]
 
 
@@ -44,7 +45,7 @@ def answer(text, most=1024):
 
 
 # -------------------------------------------------------------------------------------------------
-# Text -> the LaTeX that math-verify reads
+# From an answer's text to the LaTeX that math-verify reads
 
 CHARACTERS = {i: chr(i - 0xfee0) for i in range(0xff01, 0xff5f)} | str.maketrans({  # full-width
     **dict(zip("−–—⁄∕÷、。′’º⟨⟩\u3000\xa0\u2009\u202f", "---///,.''°()    ")), "″": "''",
@@ -60,7 +61,7 @@ CHARACTERS = {i: chr(i - 0xfee0) for i in range(0xff01, 0xff5f)} | str.maketrans
 SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆₇₈₉", "0123456789+-n0123456789")
 NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:sin|cos|tan)"
          r"|(?:sin|cos|tan)h?|cot|csc|sec(?=\s*\()|exp|ln|log")
-# LaTeX commands that math-verify does not read as meant, or not at all
+# LaTeX commands that math-verify misreads or cannot read, and how to write them instead
 SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", lor=" or ", vee=" or ", land=" and ", wedge=" and ",
                 varnothing=r"\emptyset ", langle="(", rangle=")")
 BLANK = r"(?:\s|~|\\[,;:! ])"
@@ -75,7 +76,8 @@ END = r"[\s$]*$"
 
 
 def commas(m):
-    """Return a number without {,}: 1234 for 1{,}234, 12.5 for 12{,}5, 0.125 for 0{,}125."""
+    """Return a number that is written with {,}: 1234 for 1{,}234, 12.5 for 12{,}5, 0.125 for
+    0{,}125."""
     first, *groups = m[0].split("{,}")
     if all(len(digits) == 3 for digits in groups) and len(first) < 4 and first[0] != "0":
         return first + "".join(groups)
@@ -91,7 +93,7 @@ def periodic(m):
 def mixed(m):
     r"""Return a whole number and a fraction as one fraction: 7/3 for 2\frac{1}{3}.
 
-    If the fraction is above 1, it is a factor: 8/3 for 2\frac{4}{3}.
+    If the fraction is above 1, a product is meant: 8/3 for 2\frac{4}{3}.
     """
     whole, over, under = [int(number) for number in m.groups() if number]
     over = whole * under + over if over < under else whole * over
@@ -111,7 +113,7 @@ def pairs(m):
 
 # (pattern, replacement, reason), applied in this order
 NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
-    # One way to write each thing
+    # Different notations for the same symbol or function get one notation
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
@@ -195,10 +197,10 @@ WORDS = {word: str(number) for number, word in enumerate("""zero one two three f
 
 
 def load():
-    """Load math-verify and its parser tables; return `score`.
+    """Load math-verify and its parser tables, and return `score`.
 
-    The sandbox loads once and then forks its child processes. Raise ImportError if math-verify is
-    missing.
+    The sandbox calls this once and then forks its child processes, so that they need not load it
+    again. Raise ImportError if math-verify is missing.
     """
     from math_verify import grader
     mend(grader)
@@ -210,8 +212,8 @@ def load():
 def score(gold, answer):
     r"""Return whether `answer` equals `gold`. Both are contents of a \boxed{}. May hang or raise.
 
-    If `answer` is empty, return whether the gold has a value, because a gold without a value equals
-    no answer.
+    An empty `answer` asks whether the gold can be graded. Then return whether the gold has a value,
+    because no answer can equal a gold without a value.
     """
     from math_verify import verify
     how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
@@ -228,10 +230,11 @@ def score(gold, answer):
         return wanted.casefold() == "".join(plain.split()).casefold()
     choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
     if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
-        # accept one letter, also with the text of its choice; an answer with two letters is a guess
+        # accept one letter, with or without the text of its choice, but refuse two letters as a
+        # guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
     if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
-        # the gold is a number, so a letter after a number can only be a unit
+        # the gold is a number, so a letter after a number in the answer can only be a unit
         answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+[A-Za-z]){END}", "", answer)
     return verify(parsed(gold), parsed(answer), **how)
 
@@ -242,7 +245,7 @@ def bare(text):
     return re.sub(r"\$|\.?\s*$", "", text).strip()
 
 
-@functools.lru_cache(256)  # all rollouts of a group share their gold
+@functools.lru_cache(256)  # a cache, because all rollouts of a group have the same gold
 def parsed(text):
     r"""Return math-verify's readings of the content of a \boxed{}: sympy objects and texts."""
     text = normalize(WORDS.get(bare(text).lower(), text))
@@ -263,18 +266,18 @@ def parsed(text):
 
 
 def read(text):
-    """Return a list of math-verify's reading of a LaTeX text and the text itself.
+    """Return [value, text]: the sympy value that math-verify reads in a LaTeX text, and the text.
 
-    If math-verify cannot read the text, return a list of only the text.
+    If math-verify cannot read the text, return [text].
     """
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
     from math_verify.parser import parse_latex_cached
-    # i is the imaginary unit unless it is an index. math-verify calls this unit I. It reads I^2 as
-    # I, so write (I)^2
+    # If i is not an index, it is the imaginary unit, which math-verify calls I. math-verify reads
+    # I^2 as I, so write (I)^2
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
-    # units=False, because else math-verify drops any letter at the end and reads 3+2m as 5
+    # units=False, because math-verify otherwise drops any letter at the end and reads 3+2m as 5
     text = normalize_latex(text, NormalizationConfig(
         basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="last"))
     try:
@@ -282,7 +285,7 @@ def read(text):
     except Exception:  # errors of antlr and sympy
         return [text]
     if re.search(r"\\sqrt\[\d*[13579]\]", text) and hasattr(value, "replace"):
-        # sympy's cube root of -8 is complex, but the real root -2 is meant
+        # sympy's cube root of -8 is complex, but an answer means the real root -2
         value = value.replace(
             lambda e: isinstance(e, Pow) and e.exp.is_Rational and e.exp.q > 1 and e.exp.q % 2
             and e.base.is_negative, lambda e: (-1) ** e.exp.p * (-e.base) ** e.exp)
@@ -291,11 +294,11 @@ def read(text):
 
 
 def inequalities(text, readings):
-    """Return `readings` and, for inequalities in one letter, the set of numbers that solves them.
+    """Return `readings` of `text`. If it has inequalities in one letter, add their solution set.
 
-    An example of a text is "x < 1 or x > 2". math-verify reads both "and" and "or" as a set of two
-    relations. If the text has "and", return only the solution set, so that "and" does not equal
-    "or".
+    An example of such a text is "x < 1 or x > 2". math-verify reads both "and" and "or" as a set of
+    two relations. So if the text has "and", return only the solution set. Otherwise the text with
+    "and" would equal the text with "or".
     """
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
@@ -311,15 +314,16 @@ def inequalities(text, readings):
 
 
 def mend(grader):
-    """Correct four comparisons of math-verify, for the rest of this process.
+    """Correct four faults in how math-verify compares, for the rest of this process.
 
     - math-verify accepts exact values that differ by less than 1e-15 and decimals that differ by
-      less than 5e-7. So the small values 1/2004! and 1/2006! are equal.
-    - math-verify accepts equations with the same solutions or the same difference of sides. So all
-      equations that always hold (0=0) are equal, and all equations that never hold equal the empty
-      set.
+      less than 5e-7. So it calls the small values 1/2004! and 1/2006! equal.
+    - math-verify accepts equations with the same solutions or the same difference of sides. So it
+      calls all equations that always hold (0=0) equal to each other, and all equations that never
+      hold equal to the empty set.
     - math-verify simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
-    - math-verify reads a letter as any real number, so sqrt(1/n) does not equal 1/sqrt(n).
+    - math-verify takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n), which
+      are equal only for positive n.
     """
     def narrow(name, condition):
         original = getattr(grader, name)
@@ -332,7 +336,7 @@ def mend(grader):
 
     def equal(gold, answer):
         if is_constant(gold) and is_constant(answer):
-            with contextlib.suppress(Exception):  # one side may have no value
+            with contextlib.suppress(Exception):  # gold or answer may have no value
                 return not differ(gold, answer)
         return (symbolic(gold, answer) or equal_on_domain(gold, answer)
                 or (gold.has(Product) or answer.has(Product))
@@ -346,32 +350,33 @@ def is_constant(value):
 
 
 def close(gold, answer):
-    """Return whether two values that math-verify calls equal are also equal by `differ`."""
+    """Return whether two values that math-verify calls equal are also equal by our `differ`."""
     from math_verify.grader import get_pct_val
     if get_pct_val(gold, gold) == get_pct_val(answer, answer):
         return True  # 9% is 9
     try:
         return not differ(gold, answer)
-    except Exception:  # a side has no value, so math-verify's verdict stands
+    except Exception:  # gold or answer has no value, so keep math-verify's verdict
         return True
 
 
 def differ(gold, answer, k=0):
-    """Return whether two values differ if the numbers of `place(k)` replace their letters.
+    """Return whether gold and answer differ after their letters are replaced by random numbers.
 
-    Exact values are computed to as many digits as the decision needs. Two decimals are equal if
-    they differ by less than 1e-12 of their size. If only one side is a decimal, math-verify has
-    compared six places. Below 0.001 six places are too few, so six digits are compared here. Raise
-    an error if a side has no value.
+    `place(k)` gives the numbers. Exact values are computed to as many digits as the decision needs.
+    Two decimals are equal if they differ by less than 1e-12 of their size. If only one of the two
+    is a decimal, math-verify has already compared six decimal places. These are too few for numbers
+    below 0.001, so here six significant digits are compared. Raise an error if gold or answer has
+    no value.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
-    # doit() first, because computing the digits of an unevaluated sum takes seconds
+    # call doit() first, because computing the digits of an unevaluated sum takes seconds
     gold, answer = gold.doit().subs(where), answer.doit().subs(where)
     if not gold.has(Float) and not answer.has(Float):
         for part in (gold - answer).evalf(2, maxn=1000).as_real_imag():
             if part != 0 and part.is_finite and part._prec > 1:  # at least one digit is certain
                 return True
-            if not abs(part) < 1e-100:  # infinite, or not computed to enough digits
+            if not abs(part) < 1e-100:  # the difference is infinite or has too few certain digits
                 raise ValueError(part)
         return False
     gold, answer = N(gold), N(answer)
@@ -381,14 +386,15 @@ def differ(gold, answer, k=0):
 
 
 def place(k, *values):
-    """Return {letter: random rational number} for the letters in `values`; k is the random seed."""
+    """Return {letter: random rational number} for the letters in `values`. k: the random seed."""
     rng = random.Random(k)
     return {letter: Rational(rng.choice((-1, 1)) * rng.randint(1, 999), 10 ** rng.randint(1, 3) + 1)
             for letter in sorted(set().union(*[value.free_symbols for value in values]), key=str)}
 
 
 def equal_on_domain(gold, answer):
-    """Return whether answer and gold are equal at random points where the gold's roots are real."""
+    """Return whether answer and gold are equal at random values of their letters for which all
+    roots in the gold are real."""
     roots = [power.base for power in gold.atoms(Pow) if not power.exp.is_integer]
     if not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols:
         return False
@@ -399,30 +405,30 @@ def equal_on_domain(gold, answer):
     try:
         places = [k for k in range(32) if real(k)]
         return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
-    except Exception:  # a side has no value
+    except Exception:  # gold or answer has no value
         return False
 
 
 def same_relation(gold, answer):
-    """Return whether two relations that math-verify calls equal are equal.
+    """Return whether two relations that math-verify calls equal are really equal.
 
     math-verify is wrong about relations without an unknown and equations without a solution.
     """
     if not isinstance(gold, Relational):
-        return True  # a chain, whose parts were compared already
+        return True  # a chain such as 1 < x < 2, whose parts math-verify has already compared
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
     if not first.free_symbols or not second.free_symbols:  # no unknown, so compare as text
         return {str(gold.lhs), str(gold.rhs)} == {str(answer.lhs), str(answer.rhs)}
-    # equations without a solution must be multiples of each other
+    # two equations without a solution are equal only if they are multiples of each other
     return (not isinstance(gold, Eq) or not simplify(first / second).free_symbols
             or bool(solve(gold, gold.free_symbols)))
 
 
 def is_set(relation, other):
-    """Return whether `relation` may equal the set `other`.
+    """Return whether a relation may equal a set.
 
-    `relation` must restrict an unknown. If it is an equation, it must have a solution. If the two
-    arguments are not a relation and a set, return True.
+    It may if the relation restricts an unknown and, for an equation, has a solution. If `relation`
+    is no relation or `other` is no set, return True, because there is nothing to check.
     """
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True

@@ -1,8 +1,8 @@
 r"""core/questions.py: turn a data set of questions and answers into a problem file.
 
-prepare.py of data/guru_math, data/aime24 and data/gsm8k call `prepare` with their own source; the
-docstring of data/guru_math/prepare.py describes what is read, written and left out. The steps are
-fetch -> read_rows -> make_problems -> repair_golds -> within_limit -> drop_duplicates.
+The prepare.py of data/guru_math, data/aime24 and data/gsm8k each call `prepare` with their own
+source. The docstring of data/guru_math/prepare.py describes what is read, written and left out. The
+steps are fetch -> read_rows -> make_problems -> repair_golds -> within_limit -> drop_duplicates.
 """
 import ast
 import contextlib
@@ -23,23 +23,24 @@ from core.problems import is_made, read_problems, set_hash, tokenize, write_prob
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTRUCTION = r"Please output the final answer within \boxed{}."
-# Question and answer are in the first pair of these columns that a file has
+# Pairs of columns (question, answer). A file is read by the first pair whose two columns it has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# The source of AIME24, for data/aime24/prepare.py. Other data folders make AIME24's file from this
-# source if the default file of --against is missing
+# The source of AIME24. data/aime24/prepare.py uses it. So does the prepare.py of another data
+# folder if the default file of --against, which has AIME24's problems, is missing
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 # the settings that decide the content of problems.jsonl
 SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
               keep_near""".split()
-# messages about rows that are changed
+# messages about rows that were changed, not left out
 CHANGED = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
     form="prompts asked for another form of the answer; now they ask only for \\boxed{}",
     escaped="golds had doubled backslashes, which are now single")
-SOLUTION = 15  # an answer with more words than this is a solution
-# columns with these names may belong to the question
+# an answer with more words than this is a worked solution, not a final answer
+SOLUTION = 15
+# columns with these names may be part of the question
 CONTEXT = set("""body context passage background premise story input choices options system image
 images figure table""".split())
 
@@ -58,16 +59,16 @@ def fetch(source, revision, folder):
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
     name, file = source.split(":")
-    # use a file that was downloaded by hand, or by the `hf download` of the message below
+    # use the file if it was downloaded by hand, or with the `hf download` of the message below
     for path in (folder / Path(file).name, folder / file):
         if path.is_file():
             return path
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import logging
-    logging.set_verbosity_error()  # else it prints ten lines about retries
+    logging.set_verbosity_error()  # otherwise it prints ten lines about download retries
     try:
         return Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
-    except Exception as e:  # OSError, ValueError, errors of httpx and the hub
+    except Exception as e:  # OSError, ValueError or an error of httpx or of huggingface_hub
         raise BadInput(f"--source={source}: cannot download it ({reason(e)}); with a network, run "
                        f"hf download {name} {file} --repo-type=dataset --revision={revision} "
                        f"--local-dir={folder}") from None
@@ -79,7 +80,7 @@ def reason(error):
 
 
 def flatten(row, prefix=""):
-    """Return the fields of a row and of the dicts in it, {dotted name: value}."""
+    """Return {dotted name: value} for the fields of a row and of the dicts in it."""
     out = {}
     for key, value in row.items():
         out |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {
@@ -88,7 +89,7 @@ def flatten(row, prefix=""):
 
 
 def read_rows(path):
-    """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts by dotted names.
+    """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts {dotted name: value}.
 
     If the file cannot be read, raise BadInput with the file and the line.
     """
@@ -97,7 +98,7 @@ def read_rows(path):
         try:
             with pq.ParquetFile(path) as file:
                 return [flatten(row) for row in file.read().to_pylist()]
-        except Exception as e:  # OSError, ValueError and errors of arrow
+        except Exception as e:  # the error may be OSError, ValueError or one of pyarrow's
             raise BadInput(f"{path}: not a readable parquet file ({reason(e)})") from None
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise BadInput(f"{path}: expected a .parquet, .jsonl or .jsonl.gz file")
@@ -115,13 +116,14 @@ def read_rows(path):
 
 
 def pick_columns(rows, pairs, path):
-    """Return the first pair (question, answer) of `pairs` whose columns the rows have.
+    """Return the first pair of column names (question, answer) in `pairs` that the rows have.
 
-    A question may be several columns, separated by commas. If the rows have no such pair, raise
-    BadInput with a list of their columns. Print the names of other columns that may belong to the
+    The first name may join several columns with commas. If the rows have no such pair, raise
+    BadInput with a list of their columns. Print the names of other columns that may be part of the
     question.
     """
-    names = dict.fromkeys(name for row in rows for name in row)  # a set would lose their order
+    # a dict, because a set would lose the order of the columns
+    names = dict.fromkeys(name for row in rows for name in row)
     pair = next((p for p in pairs if {*p[0].split(","), p[1]} <= names.keys()), None)
     if not pair:
         missing = [key for key in [*pairs[0][0].split(","), pairs[0][1]] if key not in names]
@@ -137,7 +139,7 @@ def pick_columns(rows, pairs, path):
 
 
 def parse_list(value):
-    """Return the list in a text such as '["34"]' or "array([1, 2])", else the value itself.
+    """Return the list in a text such as '["34"]' or "array([1, 2])". Return other values unchanged.
 
     The text "[1, 2]" is returned unchanged, because it is an interval.
     """
@@ -158,7 +160,7 @@ def parse_list(value):
 
 
 def chat_turns(value):
-    """Return [(role, content), ...] for a cell of chat messages, else []."""
+    """Return [(role, content), ...] if a cell holds chat messages, else []."""
     value = parse_list(value)
     turns = []
     for m in value if isinstance(value, list) else []:
@@ -194,7 +196,8 @@ def as_text(value):
 
 
 def decimal(value):
-    r"""Return a float as text: 7 for 7.0, 10^{23} for 1e23, which has only 16 exact digits."""
+    r"""Return a float as text: 7 for 7.0, and 10^{23} for 1e23, because only 16 of its digits are
+    exact."""
     if math.isnan(value):
         return ""
     if value.is_integer() and abs(value) < 2 ** 53:
@@ -205,7 +208,7 @@ def decimal(value):
 
 
 def golds_in(answer):
-    r"""Return the golds in an answer's text, a list of texts.
+    r"""Return the golds, a list of texts, that are found in an answer's text.
 
     The result is ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18", "So it is \boxed{18}.",
     "<answer>18</answer>", "The answer is 18.", "b'18'" and "18 (apples)". If an answer has boxes
@@ -231,7 +234,8 @@ def golds_in(answer):
 
 
 def golds(value):
-    """Return the golds in a cell: a text, a number, a list, or a list as text such as '["34"]'."""
+    """Return the golds in a cell, which may be a text, a number, a list, or a list as text such as
+    '["34"]'."""
     value = parse_list(value)
     values = value if isinstance(value, list) else [value]
     return [gold for v in values for gold in golds_in(as_text(v))]
@@ -245,17 +249,18 @@ def choice_letter(gold, prompt):
 
 
 def unescape(gold):
-    r"""Return a gold with \frac in place of \\frac, which data has if it was escaped twice."""
+    r"""Return a gold with \frac in place of \\frac, which data sets have if text was escaped twice.
+    """
     runs = re.findall(r"\\+", gold)
     if not re.search(r"\\\\[A-Za-z%${}|]", gold):
         return gold
     if all(len(run) % 2 == 0 for run in runs):
         return re.sub(r"\\\\", r"\\", gold)
-    # with \begin, \\ may be the end of a row
+    # if the gold has a \begin, such as a matrix, \\ may be the end of a row, so leave it
     return gold if r"\begin" in gold else re.sub(r"\\\\(?=[A-Za-z%${}|])", r"\\", gold)
 
 
-# How prompts of veRL, DAPO, Qwen and TRL ask for a form of the answer
+# Patterns by which prompts of veRL, DAPO, Qwen and TRL ask for a particular form of the answer
 BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
 OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
                    r"|\banswer: *[\[<{(]|^answer:$"
@@ -269,10 +274,10 @@ SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
 def question_and_prompt(prompt):
     r"""Return (the question, a prompt that requests \boxed{}) for the prompt of a data set.
 
-    The question has no sentence on the form of the answer. The returned prompt has no sentence that
-    requests another form. The returned prompt ends with INSTRUCTION, unless a sentence already
-    requests the box. If a sentence on another form also has a number or a formula, the returned
-    prompt is "", because the sentence may be part of the question.
+    From the question, sentences that only request a form of the answer are removed. From the
+    prompt, sentences that request a form other than the box are removed. If no sentence requests
+    the box, INSTRUCTION is added to the prompt. If a sentence that would be removed from the prompt
+    also has a number or a formula, it may be part of the question, so the returned prompt is "".
     """
     prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
     pieces, question, shown = [*SENTENCES.split(prompt), ""], "", ""
@@ -293,7 +298,8 @@ def question_and_prompt(prompt):
 # From rows to problems
 
 def within_limit(problems, cfg):
-    """Return the problems whose prompts have at most max_prompt_tokens, chat template included."""
+    """Return the problems whose prompts have at most max_prompt_tokens tokens with the chat
+    template."""
     if not cfg["model"]:
         return problems
     try:
@@ -304,10 +310,10 @@ def within_limit(problems, cfg):
 
 
 def make_problems(rows, columns, name):
-    """Turn rows into problems; return them, {why: rows left out} and {why: rows changed}.
+    """Turn rows into problems. Return (problems, {why: rows left out}, {why: rows changed}).
 
-    columns: (question, answer); a question may be several columns, separated by commas. The id of a
-    problem is the number of its row. If several reasons to leave out a row apply, the first counts.
+    columns: (question, answer). The first may join several columns with commas. The id of a problem
+    is the number of its row. If a row is left out for several reasons, only the first is counted.
     """
     problems, changed = [], dict.fromkeys(CHANGED, 0)
     left_out = dict(empty=0, not_text=0, several_answers=0, other_form=0)
@@ -338,9 +344,9 @@ def make_problems(rows, columns, name):
 def repair_golds(problems, cfg):
     """Return the problems whose gold has a value, and how many golds were repaired.
 
-    A repair replaces doubled backslashes. A gold has a value if math-verify can read it. If
-    math-verify cannot read a gold, only the same text would match the gold. A gold of more than
-    SOLUTION words is left out, because it is a solution, which no answer repeats.
+    A repair replaces doubled backslashes. A gold has a value if math-verify can read it. A gold
+    that math-verify cannot read would match only an answer with exactly the same text. A gold of
+    more than SOLUTION words is left out, because it is a worked solution, which no answer repeats.
     """
     forms = {gold for p in problems for gold in (unescape(p["answer"]), p["answer"])}
     readable = {gold for gold in forms if re.fullmatch(r"-?\d{1,15}", gold)}
@@ -360,7 +366,8 @@ def repair_golds(problems, cfg):
 def drop_duplicates(problems, foreign, cfg):
     """Return the problems without duplicates and leaks, and counts of the dropped problems.
 
-    conflicts: duplicates whose answer differs in value from the kept problem's.
+    The count `conflicts` is the number of duplicates whose answer differs in value from the answer
+    of the kept problem.
     """
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))
@@ -373,8 +380,8 @@ def drop_duplicates(problems, foreign, cfg):
         counts[reason] += 1
         if reason != "against" and p["answer"] != problems[i]["answer"]:
             answers.append((p["answer"], problems[i]["answer"]))
-    # math-verify compares the answers, because 2/5 and \frac{2}{5} are the same. Each pair is
-    # graded in both directions, and one "right" is enough
+    # math-verify compares the answers, because 2/5 and \frac{2}{5} are equal. Each pair of answers
+    # is graded in both directions. They are equal if either direction is graded right
     verdicts = zip(*(sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
                                             for gold, answer in pairs], cfg)
                      for pairs in (answers, [pair[::-1] for pair in answers])))
@@ -388,10 +395,11 @@ def read_against(cfg):
     """Return the problems of the --against files. If AIME24's default file is missing, make it."""
     problems = []
     for path in files(cfg["against"]):
-        if path == config["against"]:  # the default is relative to the repository
+        if path == config["against"]:  # the default path of --against is relative to the repository
             path = ROOT / path
             if not path.exists():
-                # no limit on lengths, because a test problem that is left out protects nothing
+                # Use --model=none, which sets no length limit. If a long test problem were left out
+                # of this file, it could not be found in the training problems
                 prepare([f"--data={os.path.relpath(path.parent)}", "--against=none",
                          "--model=none"], AIME24, __doc__)
         problems += read_problems(path)
@@ -399,9 +407,9 @@ def read_against(cfg):
 
 
 def prepare(argv, own, doc):
-    """Run prepare.py of a data folder: write problems.jsonl and manifest.json.
+    """Do the work of a data folder's prepare.py: write problems.jsonl and manifest.json.
 
-    argv: the command line of prepare.py, `--data=` included. own: the defaults of the folder, a
+    argv: the command line of prepare.py, including `--data=`. own: the defaults of the folder, a
     dict of name, source, revision and columns. doc: the docstring of prepare.py.
     """
     cfg = parse(argv, doc)
@@ -440,7 +448,8 @@ def prepare(argv, own, doc):
         question_column=columns[0], answer_column=columns[1],
         counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
         against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
-    write_problems(out, problems)  # last, because its existence means that all is done
+    # problems.jsonl is written last, because its existence means that all files are complete
+    write_problems(out, problems)
     print(f"{out}: {len(problems):,} problems of {len(rows):,} rows"
           + (f" (left out: {left_out})" if left_out else "")
           + ("" if cfg["model"] else "; prompt lengths not measured"))

@@ -6,7 +6,7 @@
         --source=LLM360/guru-RL-92k:online_eval/math__aime_repeated_8x_240.parquet  # drops copies
     python evaluate.py --model=MODEL --val_set=data/aime24/problems.jsonl
 
-Use it to evaluate, and to remove these problems from training sets. The docstring of
+Use the file to evaluate models, and to remove its problems from training sets. The docstring of
 data/guru_math/prepare.py describes what is read, written and left out.
 """
 import os

@@ -5,29 +5,30 @@
     python data/arithmetic/prepare.py --model=data/arithmetic/base2 --seed=2    # other skills
 
 Writes `problems.jsonl`, {"id", "prompt", "answer"} per line, and `ood.jsonl`, longer problems that
-no run trains on. If the folder --model does not exist, trains a model in transformers format.
-`base` and `one_layer` are in the repository with their pass rates, because small differences in
-rounding change the trained weights: kernels for two kinds of processor gave mean pass rates of 0.29
-and 0.38. To train one of these models again, write it elsewhere: --data=/tmp/new
---model=/tmp/new/base. The default sweep trains `one_layer` (presets.json), all other studies train
-`base`.
+no run trains on. If the folder --model does not exist, this script trains a model and writes it
+there in transformers format. The models `base` and `one_layer` are in the repository with their
+pass rates, because differences in rounding change the trained weights: kernels for two kinds of
+processor gave mean pass rates of 0.29 and 0.38. To train one of the two again, write it elsewhere:
+--data=/tmp/new --model=/tmp/new/base. The default sweep trains `one_layer` (presets.json), and all
+other studies train `base`.
 
 A problem is the sum or difference of two numbers of two to four digits. A response works column by
-column from the right. For each column it writes two idle letters and the column's total. The total
-of a difference is 10 + a - b - borrow, so that 10 and above means no borrow. Then come '#' and the
-answer:
+column from the right. For each column it writes two idle letters and the column's total. In a
+difference the total is 10 + a - b - borrow, so a total of 10 or more means that there is no borrow.
+Then come '#' and the answer:
 
     472+385=    kd07pa15mf08#857        472-385=    fj07bb08ao10#87
 
 What makes these problems similar to real ones:
-- Skills. Each (operation, digit, digit, carry) is one of 400 skills; a problem needs two to four.
-  Each skill has a probability that the training text writes the right total. Most skills are known,
-  some are unsure, some almost never right. An error (a slip) is one of 19 wrong totals, so there is
-  no single error to unlearn. pass@1 is close to the product of these probabilities, from 0 to 1.
+- Skills. Each (operation, digit, digit, carry) is one of 400 skills, and a problem needs two to
+  four of them. The base model is trained on texts that write a skill's total right only with that
+  skill's probability: high for most skills, medium for some and near 0 for others. An error (a
+  slip) is one of 19 wrong totals, so there is no single error to unlearn. A problem's pass@1 is
+  close to the product of its skills' probabilities, and lies anywhere from 0 to 1.
 - Steps that matter. The answer follows from the totals before it. A few texts answer without steps,
-  and the model learns little from these texts: if the steps are cut out, its accuracy falls.
-- Longer problems. One text in ten has numbers of five digits. The base model is trained on such
-  texts, no training problem has five digits, and `ood.jsonl` has 300 problems with five digits.
+  but the model learns little from them: if the steps of a response are cut out, accuracy falls.
+- Longer problems. One in ten of the base model's training texts has numbers of five digits. No
+  training problem of RL has five digits, and the 300 problems of `ood.jsonl` have five digits.
 - Text that does not matter. The idle letters are random. They are sampled like every other token
   but do not affect the answer, so they add gradient noise.
 """
@@ -37,7 +38,8 @@ import sys
 import time
 from pathlib import Path
 
-# torch reads this when it loads; spinning threads would slow down other processes
+# Let idle threads sleep, because spinning threads would slow down other processes. torch reads this
+# variable when it is imported
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
@@ -45,19 +47,23 @@ import numpy as np
 from config import entry, parse
 from core.problems import write_problems
 
-POOL = 9000            # problems; enough for 1,000 + 300 of Easy, Hard and Very Easy
-COLUMNS = (2, 3, 4)    # digits of the numbers
-FAR, N_FAR = 5, 300    # digits of the numbers of ood.jsonl, and how many problems it holds
-IDLE = 2               # idle letters per column
-DIRECT = 0.03          # share of texts without steps
+# problems.jsonl has POOL problems, enough for splits Easy, Hard and Very Easy of 1,000 training and
+# 300 validation problems each. Its numbers have 2, 3 or 4 digits (COLUMNS). ood.jsonl has N_FAR
+# problems with numbers of FAR digits
+POOL = 9000
+COLUMNS = (2, 3, 4)
+FAR, N_FAR = 5, 300
+# A training text has IDLE idle letters per column. A share DIRECT of the texts has no steps
+IDLE = 2
+DIRECT = 0.03
 BATCH, LR = 128, 4e-3
-# (layers, width, training steps) by the folder's name; a folder with another name gets those of
-# base. A model of one layer needs three times the steps for the same ability, and its rollouts cost
-# two thirds
+# {folder name: (layers, width, training steps)}. A folder with any other name gets the values of
+# `base`. A one-layer model needs three times the steps to reach the same pass rates, but its
+# rollouts cost only two thirds
 MODELS = dict(base=(2, 96, 1400), narrow=(2, 64, 1400), late=(2, 96, 2100),
               one_layer=(1, 96, 4200))
-CLEAN = 0.2            # this first share of the training steps uses texts without errors (slips),
-                       # to teach the method
+# The first 20% of the training steps use texts without errors (slips), to teach the method
+CLEAN = 0.2
 LETTERS = "abcdefghijklmnop"
 TOTALS = [f"{i:02d}" for i in range(20)]  # a column's total is one token
 VOCAB = ["<pad>", "<eos>"] + list("0123456789+-=#" + LETTERS) + TOTALS
@@ -66,11 +72,11 @@ PAD, EOS = ID["<pad>"], ID["<eos>"]
 
 
 def make_skills(rng):
-    """Return the probability that the training text writes a column's total right.
+    """Return for each skill the probability that a training text writes the right total.
 
     The array (2, 10, 10, 2) is indexed by operation, upper digit, lower digit and incoming carry.
-    60% of the skills are known, 25% unsure, 15% almost unknown. Sampling at temperature 0.6
-    sharpens the probabilities.
+    60% of the skills are known, 25% unsure, 15% almost unknown. Sampling from the model at
+    temperature 0.6 sharpens these probabilities.
     """
     kind = rng.choice(3, size=(2, 10, 10, 2), p=[0.6, 0.25, 0.15])
     low, high = np.array([0.97, 0.15, 0.001]), np.array([1.0, 0.5, 0.05])
@@ -78,9 +84,9 @@ def make_skills(rng):
 
 
 def make_operands(rng, N, K):
-    """Return N random problems of K columns: op (N,), and the digits a and b (N, K), lowest first.
+    """Return N random problems of K columns: op (N,), and the digits a and b (N, K).
 
-    op is 0 for + and 1 for -. If op is 1, a >= b as numbers.
+    The digits of the ones come first. op is 0 for + and 1 for -. If op is 1, a >= b as numbers.
     """
     op, a, b = rng.integers(0, 2, N), rng.integers(0, 10, (N, K)), rng.integers(0, 10, (N, K))
     a[:, -1], b[:, -1] = rng.integers(1, 10, N), rng.integers(1, 10, N)  # no leading zero
@@ -111,11 +117,13 @@ def make_texts(rng, op, a, b, skills):
         steps.append(total[:, None] + ID["00"])
     written[:, K] = carry * (op == 0)
     steps = np.concatenate(steps, 1)  # (N, K (IDLE + 1))
-    # number of digits of the answer, without leading zeros
+
+    # length (N,): the number of digits of the answer, without leading zeros
     length = 1 + np.max(np.where(written > 0, np.arange(K + 1), 0), 1)
     answer = np.full((N, K + 3), PAD)
     answer[:, 0] = ID["#"]
-    for i in range(K + 1):  # digit i from the front is place length - 1 - i
+    # the answer is written from its highest digit, but `written` begins with the ones
+    for i in range(K + 1):
         place = length - 1 - i
         answer[:, 1 + i] = np.where(place >= 0, written[np.arange(N), place] + ID["0"], PAD)
     answer[np.arange(N), 1 + length] = EOS
@@ -126,10 +134,8 @@ def make_texts(rng, op, a, b, skills):
 
 
 def make_tokenizer():
-    """Return a transformers tokenizer with one token per character, and one per total.
-
-    A total is two digits after a letter.
-    """
+    """Return a transformers tokenizer with one token per character, except that a total is one
+    token. A total is two digits after a letter."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
     tok = Tokenizer(models.WordLevel(ID, unk_token="<pad>"))
@@ -161,8 +167,9 @@ def train_base(seed, layers, width, steps):
     rng = np.random.default_rng([seed, 1])
     skills = make_skills(rng)
     torch.manual_seed(seed)
-    torch.set_num_threads(2)  # the last bits of the weights depend on it
-    # not Qwen2, because transformers 5 opens its folders with Qwen's tokenizer
+    # the number of threads is fixed, because the last bits of the weights depend on it
+    torch.set_num_threads(2)
+    # Llama and not Qwen2, because transformers 5 opens a Qwen2 folder with Qwen's own tokenizer
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(VOCAB), hidden_size=width, intermediate_size=2 * width,
         num_hidden_layers=layers, num_attention_heads=width // 32,
@@ -181,12 +188,12 @@ def train_base(seed, layers, width, steps):
         logits = model(input_ids=ids[:, :-1], logits_to_keep=slice(P - 1, None),
                        use_cache=False).logits  # (BATCH, T, vocab)
         target = ids[:, P:]
-        # idle letters are uniform, so there is little to learn from them. A tenth of the weight
-        # reduces their noise in the gradient
+        # Idle letters are uniform, so there is little to learn from them. They get a tenth of the
+        # usual weight, to reduce their noise in the gradient
         idle = (target >= ID["a"]) & (target < ID["00"])
         weight = (target != PAD) * torch.where(idle, 0.1, 1.0)
-        # the first token decides whether a text has steps. It has the same weight in all texts,
-        # because the model would otherwise learn to skip steps
+        # The first token, an idle letter or '#', decides whether a text has steps. It has the full
+        # weight in all texts, because the model would otherwise learn to skip steps
         weight[:, 0] = 1
         nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), target, reduction="none")
         loss = (nll * weight).sum() / weight.sum()
@@ -199,10 +206,10 @@ def train_base(seed, layers, width, steps):
 
 
 def make_base(folder, seed, name):
-    """Train the base model `name` of MODELS and write it to `folder` in one step."""
-    # kernels for AVX-512 round differently from those for AVX2, so after 1,400 steps the models
-    # differ. torch reads ATEN_CPU_CAPABILITY at its first operation, so set it before torch is
-    # imported
+    """Train the base model `name` of MODELS and write it to `folder`, complete or not at all."""
+    # Kernels for AVX-512 and AVX2 round differently, so after 1,400 steps the models differ. So use
+    # AVX2 everywhere. torch reads ATEN_CPU_CAPABILITY at its first operation, so set it before
+    # torch is imported
     cpu = Path("/proc/cpuinfo")
     if cpu.exists() and "avx512f" in cpu.read_text().split():
         os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
@@ -221,7 +228,7 @@ def main(argv):
     cfg = parse(argv, __doc__)
     problems, folder = Path(cfg["problems"]), Path(cfg["model"])
     if not problems.exists():
-        # without the seed, so that every base model is measured on the same problems
+        # a fixed seed, not --seed, so that all base models are measured on the same problems
         write_problems(problems, make_problems(np.random.default_rng(0), POOL))
         print(f"{problems}: {POOL} problems")
     far = problems.with_name("ood.jsonl")

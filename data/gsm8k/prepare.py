@@ -5,8 +5,9 @@
     python evaluate.py --model=runs/SWEEP/RUN --val_set=data/gsm8k/test/problems.jsonl
 
 Writes `problems.jsonl` from the training half of the data set, and `test/problems.jsonl` from its
-test half: 1,319 problems that are never trained on or used for a choice. Training problems that
-contain or nearly equal a test problem are left out. If --source is given, only that file is read.
+test half. The 1,319 test problems are never used for training or to choose a model. Training
+problems that contain or nearly equal a test problem are left out. If --source is given, only that
+file is read, and no test file is made.
 The docstring of data/guru_math/prepare.py describes what is read, written and left out.
 """
 import os
@@ -18,7 +19,7 @@ sys.path.insert(0, str(HERE.parent.parent))
 from config import entry, parse  # noqa: E402
 from core.questions import prepare  # noqa: E402
 
-# An answer is a solution whose last line is "#### 1,234"; the number is the gold
+# The column `answer` has a worked solution. Its last line is "#### 1,234", and 1,234 is the gold
 GSM8K = dict(name="gsm8k", revision="e53f048856ff4f594e959d75785d2c2d37b678ee",
              columns=(("question", "answer"),))
 FILE = "openai/gsm8k:main/{}-00000-of-00001.parquet"

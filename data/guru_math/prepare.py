@@ -6,26 +6,30 @@ r"""data/guru_math/prepare.py: Guru's math part, or another data set, as a probl
     python data/guru_math/prepare.py --data=data/mine --source=mine.jsonl \
         --question_key=problem --answer_key=solution.final  # any two columns of a file
 
-Reads --source: a .parquet, .jsonl or .jsonl.gz file, or OWNER/NAME:FILE, a file of a data set on
-the hub at --revision. If the data folder has a file of that name, this file is used instead of the
-hub. Writes into the data folder, by default that of this script
-- `problems.jsonl`, {"id", "prompt", "answer"} per line; the prompt is the question and a sentence
-  that asks for \boxed{};
-- `manifest.json`: the source, how many rows were left out and why, hashes.
+--source is a .parquet, .jsonl or .jsonl.gz file, or OWNER/NAME:FILE, a file of a data set on the
+hub, read at --revision. If the data folder already has a file named FILE, nothing is downloaded.
+Writes into the data folder, by default the folder of this script
+- `problems.jsonl`: {"id", "prompt", "answer"} per line. The prompt is the question and a sentence
+  that asks for \boxed{}.
+- `manifest.json`: the source, how many rows were left out and why, and hashes.
 
-A cell may hold text, bytes, chat turns (the last user turn counts) or parts of a message.
---question_key may name several columns, separated by commas. Only the part of an answer that can be
-matched is kept: 18 of "9 * 2 = 18\n#### 18", C of "(C) 12" if the question lists choices. Golds
-with doubled backslashes (\\frac) are repaired. A sentence that asks for another form of the answer
-than \boxed{} is removed. If no sentence asks for the box, ours is added.
+A cell may hold text, bytes, chat turns (the last user turn is the question) or parts of a message.
+--question_key may name several columns, separated by commas. The gold is only the final part of an
+answer: 18 for "9 * 2 = 18\n#### 18", and C for "(C) 12" if the question lists choices. Golds with
+doubled backslashes (\\frac) are repaired. Sentences that ask for a form of the answer other than
+\boxed{} are removed. If no sentence asks for \boxed{}, such a sentence is added.
 
-Left out and counted, in this order: rows without a question or answer, or whose question or answer
-is not text; rows with several answers, such as several different boxes; rows in which the sentence
-on the form of the answer also holds part of the question; golds that the verifier cannot read;
-prompts over --max_prompt_tokens after the chat template of --model; problems that contain a problem
-of --against; duplicates of an earlier problem (core/duplicates.py has the rules; --keep_near=true
-keeps near duplicates). So training, validation (split off by sample.py) and AIME24 share no
-problem.
+These rows are left out and counted, in this order:
+- rows without a question or answer, or whose question or answer is not text
+- rows with several answers, such as several different boxes
+- rows in which a sentence about the form of the answer may also be part of the question
+- golds that the verifier cannot read
+- prompts longer than --max_prompt_tokens with the chat template of --model
+- problems that contain a problem of --against
+- duplicates of an earlier problem. core/duplicates.py has the rules, and --keep_near=true keeps
+  near duplicates.
+So the training problems, the validation problems (split off by sample.py) and AIME24 have no
+problem in common.
 """
 import os
 import sys

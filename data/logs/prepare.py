@@ -5,32 +5,28 @@
     python data/logs/prepare.py --source=wandb --problems=300 --samples=4 chart.csv
     python frontier.py --runs=runs/imported --metric=avg@4
 
-  --source=verl|trl|wandb  the format; wandb reads CSV exports, TensorBoard's too
-  --out=runs/imported    the sweep's folder. A longer log of a run replaces a shorter one there;
-                         nothing else is overwritten
-  --problems=300         number of validation problems, which no trainer logs. It decides how large
-                         the noise of an evaluation is
+  --source=verl|trl|wandb  the format; wandb reads CSV exports of W&B and of TensorBoard
+  --out=runs/imported    the sweep's folder; only a shorter log of the same run is overwritten
+  --problems=300         number of validation problems, which sets the noise; no trainer logs it
   --samples=4            rollouts per validation problem, unless the metric is veRL's mean@N
-  --metric_column=NAME   name of the mean validation reward, 0 to 1, if it is not recognised or if
-                         there are several
-  --B_p=32 --n=16 --seed=1 --k=4 --lr_base=1e-6 ...
-                         any key of config.py, for all runs of this call
+  --metric_column=NAME   column of the mean validation reward (0 to 1), if none or several are found
+  --KEY=VALUE            any key of config.py for all runs of this call: B_p, n, seed, k, lr_base...
 
-If B_p, n or seed is not given, it is read from the run's name or path (as in Bp32_n16_seed1). Other
-keys that are not given keep config.py's value.
+If B_p, n or seed is not given, it is read from the run's name or path (as in Bp32_n16_seed1). All
+other keys have the value of config.py by default.
 - veRL: logger=["file"]. B_p n must agree with the token counts in the log.
 - TRL: B_p = per_device_train_batch_size gradient_accumulation_steps processes / (num_generations
   num_iterations).
-- CSV: a history (run.history().to_csv()) has one column per metric. A chart's export holds one
-  metric of many runs: give all files in one call, and runs are joined by name. W&B samples its
-  exports, so the curve of a long run may have gaps.
+- CSV: a history (run.history().to_csv()) has one column per metric. The export of a chart has one
+  metric of many runs. Give the exports of all charts in one call, so that the metrics of a run can
+  be joined by the run's name. W&B samples its exports, so the curve of a long run may have gaps.
 
-If a run was started again, the later start counts from its own first step on. If the logged lr is
-constant after warm-up, it becomes lr_base, with lr_scaling=constant. If your lr follows
-sqrt(B_p n), give --lr_scaling=sqrt, so that the runs of a sweep share one lr_base. `tokens` are
-response tokens; if steps are missing, `tokens` is left out. An evaluation is a mean without counts
-per problem. veRL draws best@N and worst@N with replacement, so these metrics are biased; `biased`
-in the header lists them.
+If a run was restarted from an earlier step, the later start replaces the log from this step on. If
+the logged lr is constant after warm-up, it becomes lr_base, with lr_scaling=constant. If your lr
+follows sqrt(B_p n), give --lr_scaling=sqrt, so that the runs of a sweep share one lr_base. The
+field `tokens` counts response tokens, and is left out if steps are missing. An evaluation is a mean
+without counts per problem. veRL draws best@N and worst@N with replacement, so these metrics are
+biased. The log's header lists them under `biased`.
 """
 import contextlib
 import csv
@@ -46,13 +42,14 @@ from config import BadInput, check, choose, config, derive, entry, read_json, se
 from core.log import atomic_write, read_log  # noqa: E402
 
 OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
-# Each of the next four lines names one metric in veRL, in TRL and in W&B, where transformers
-# prefixes train/ or eval/
+# EVAL, REWARD, LENGTH and LR each list the names of one metric in veRL, in TRL and in W&B. In W&B
+# transformers adds the prefix train/ or eval/
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 LENGTH = ("response_length/mean", "completions/mean_length", "train/completions/mean_length")
 LR = ("actor/lr", "learning_rate", "train/learning_rate")
-# transformers counts updates in global_step; its _step in W&B counts calls of log()
+# Column names for the step, the best one first: if transformers logs to W&B, global_step counts
+# updates, but _step counts calls of log()
 STEP = ("train/global_step", "_step", "Step", "training/global_step", "global_step")
 
 
@@ -67,12 +64,12 @@ def numbers(row):
 
 
 def first(row, names):
-    """Return the first of these metrics that the row has, or None."""
+    """Return the row's value of the first metric in `names` that the row has, or None."""
     return next((row[name] for name in names if name in row), None)
 
 
 def shorten(items, most=3):
-    """Return as text the first `most` items, and the number of further items if there are any."""
+    """Return a text with the first `most` items, and how many more items there are, if any."""
     items = list(items)
     return ", ".join(items[:most]) + f" and {len(items) - most} more" * (len(items) > most)
 
@@ -80,8 +77,9 @@ def shorten(items, most=3):
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
 
-    If a step is lower than the step before, the run was started again. The earlier start's metrics
-    after the lower step are dropped. If a metric is logged twice at a step, keep the later value.
+    If a step is lower than the step logged before it, the run was restarted. Then drop the metrics
+    that the earlier start logged after the lower step. If a metric is logged twice at the same
+    step, keep the later value.
     """
     rows, restarts = {}, []
     for m, row in pairs:
@@ -102,7 +100,8 @@ def by_step(pairs, path):
 def missing_steps(steps, slack):
     """Return the gaps ["1 to 100", "105", ...] in a rising list of steps.
 
-    A trainer may log only every few steps, so only intervals longer than `slack` usual ones count.
+    A trainer may log only every few steps. So an interval between two steps is a gap only if it is
+    longer than `slack` times the most frequent interval.
     """
     pairs = list(zip([0, *steps], steps))
     interval = statistics.mode(b - a for a, b in pairs)
@@ -127,17 +126,18 @@ def read_verl(path):
 
 
 def read_trl(path):
-    """Read TRL's trainer_state.json, in which training and evaluation of a step are two entries."""
+    """Read TRL's trainer_state.json. It has separate entries for the training and the evaluation of
+    a step."""
     path = path / "trainer_state.json" if path.is_dir() else path
     entries = read_json(path).get("log_history", [])
     return {str(path): by_step(((r.get("step"), r) for r in entries), path)}
 
 
 def read_csv(path):
-    """Read a chart's export or a history.
+    """Read a CSV file, the export of a W&B chart or the history of a run.
 
-    A chart has a step column, then for each run "RUN - METRIC" with its __MIN and __MAX. A history
-    has one column per metric.
+    A chart has a step column and, for each run, the column "RUN - METRIC" and the same name with
+    __MIN and __MAX. A history has one column per metric.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -162,14 +162,14 @@ def read_csv(path):
                            "W&B")
         if not (is_chart and metric.endswith(("__MIN", "__MAX"))):
             metrics[metric] = column
-    # rows without a step belong to no update, such as TRL's profiling
+    # rows without a step, such as TRL's profiling, belong to no update, so leave them out
     return {name: by_step(((int(row[step]), {metric: row.get(column)
                                              for metric, column in metrics.items()})
                            for row in rows if step in row), path)
             for name, metrics in runs.items()}
 
 
-# {source: (reader, what a file should be)}
+# {value of --source: (function that reads a file, description of an expected file)}
 READERS = dict(
     verl=(read_verl, 'a log of its file logger, lines of {"step": ..., "data": {...}}'),
     trl=(read_trl, "a trainer_state.json whose log_history has steps"),
@@ -177,7 +177,8 @@ READERS = dict(
 
 
 def collect(source, paths):
-    """Return all runs as dicts of name, files and rows. Charts with one run's name are joined."""
+    """Return all runs as dicts of name, files and rows. Charts that name the same run are joined.
+    """
     (reader, form), runs = READERS[source], {}
     for path in map(Path, paths):
         if not path.exists():
@@ -199,14 +200,14 @@ def collect(source, paths):
 
 
 # --------------------------------------------------------------------------------------------------
-# A run as read -> the records of our log
+# From a run as the readers return it to the records of log.jsonl
 
 def rewards_in_sum(total, rows):
     """Return the names of the rewards that TRL adds up in the column `total`.
 
-    If `total` equals one of these rewards at each step, or if no parts are logged, return []. The
-    parts of eval_reward are called eval_rewards/NAME/mean, or eval_rewards/NAME in old versions of
-    TRL.
+    If `total` equals one of these rewards at each step, or if the log has only the total, return
+    []. The rewards in eval_reward are called eval_rewards/NAME/mean, or eval_rewards/NAME in old
+    versions of TRL.
     """
     if not total.endswith("reward"):
         return []
@@ -219,7 +220,8 @@ def rewards_in_sum(total, rows):
 
 
 def validation_column(run, names, chosen):
-    """Return the name of a run's mean validation reward. Raise BadInput if it is not clear."""
+    """Return the name of a run's mean validation reward. Raise BadInput if no name or several names
+    are possible."""
     found = [chosen] if chosen else sorted(filter(EVAL.fullmatch, names))
     parts = rewards_in_sum(found[0], run["rows"]) if found and not chosen else []
     if len(found) > 1:
@@ -255,10 +257,10 @@ def training_column(run, names):
 
 
 def resolve(run, given, samples):
-    """Return a run's flat dict.
+    """Return a run's config as a flat dict.
 
-    A value comes from config.py, the run's name, `samples` or `given`; the last of these that has
-    the key wins. If the run's lr is constant after warm-up, lr_base follows from it.
+    `given` has priority, then `samples`, then the run's name, then config.py. If the logged lr is
+    constant after warm-up and lr_base is not given, compute lr_base from the logged lr.
     """
     cfg, known = dict(config, lr_scaling="constant"), {}
     for key, pattern in (("B_p", "B_?p"), ("n", "n"), ("seed", "seed")):
@@ -287,7 +289,7 @@ def resolve(run, given, samples):
 
 
 def check_batch(rows, cfg):
-    """Raise BadInput if the log's token counts contradict B_p n."""
+    """Raise BadInput if the token counts in the log imply another number of rollouts than B_p n."""
     B, total = cfg["B_p"] * cfg["n"], "perf/total_num_tokens"
     lengths = "prompt_length/mean", "response_length/mean"
     sizes = [row[total] / sum(row[length] for length in lengths) for row in rows.values()
@@ -298,10 +300,11 @@ def check_batch(rows, cfg):
 
 
 def token_sums(rows, trained, B):
-    """Return {step: response tokens up to it}; {} if a step of `trained` has no mean length."""
+    """Return {step: response tokens up to this step}. If a step in `trained` has no mean response
+    length, return {}."""
     sums, before = {0: 0}, 0
     for m in trained:
-        length = first(rows[m], LENGTH)  # the mean since the previous record
+        length = first(rows[m], LENGTH)  # the mean length since the previous step in `trained`
         if length is None:
             return {}
         sums[m], before = sums[before] + round(length * (m - before) * B), m
@@ -324,7 +327,7 @@ def convert(run, options, given):
     check_batch(rows, cfg)
     B, reward = cfg["B_p"] * cfg["n"], training_column(run, names)
     trained = [m for m in rows if m and first(rows[m], REWARD + LENGTH + LR) is not None]
-    # W&B samples its exports, so one missing step is no gap there
+    # W&B samples its exports, so a single missing step does not count as a gap there
     gaps = missing_steps(trained or [m for m in rows if m],
                          slack=2 if options["source"] == "wandb" else 1)
     if gaps:
@@ -352,10 +355,10 @@ def convert(run, options, given):
 
 
 def write(logs, out):
-    """Write {run: (source path, records)} as run folders of `out`.
+    """Write each run of `logs`, {run: (source path, records)}, to its folder in `out`.
 
-    If a folder has a log that is not the beginning of the new log, raise BadInput before anything
-    is written.
+    If a folder already has a log that is not the beginning of the new log, raise BadInput before
+    anything is written.
     """
     for name, (path, log) in logs.items():
         file = out / name / "log.jsonl"
@@ -370,7 +373,7 @@ def write(logs, out):
 
 
 def read_words(argv):
-    """Return options, {key of config.py: value} and paths of a command line."""
+    """Return (options, {key of config.py: value}, paths) for the words of a command line."""
     options, given, paths = dict(OPTIONS), {}, []
     for word in argv:
         key, eq, value = word.removeprefix("--").partition("=")

