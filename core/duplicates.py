@@ -7,7 +7,7 @@ half of a file's questions, it belongs to an instruction and is ignored.
   Problems that differ in a number, a + or a sine are not duplicates.
 - A leak is a problem that contains 80% of the runs of a test problem. The rest of its text is
   ignored, because an overlooked leak costs more than a lost training problem. A short test problem
-  leaks only if whole sentences of the other problem equal it.
+  leaks only if whole sentences of the other problem equal it, or if the two are near duplicates.
 """
 import re
 import unicodedata
