@@ -113,9 +113,9 @@ def n_star(runs, width=0.005, C=None):
                          max(run["C"][-1] for run in runs), 81)
     curves = np.full((len(cells), len(C)), np.nan)
     for i, cell in enumerate(cells):
-        # 1. pool the record-breaking points of the cell's seeds. Repeat the last record of a
-        # run at the run's end, because otherwise the curve would keep rising although the run did
-        # not
+        # 1. pool the record-breaking points of the cell's seeds. Use the last record of each run a
+        # second time, as a point at the C where the run ends. Without this point the curve would
+        # keep rising although the run did not
         points = []
         for run in runs:
             if (run["B_p"], run["n"]) == cell:
@@ -166,7 +166,7 @@ def analyse(cfg, runs=None, dropped=()):
     runs: the sweep's runs. If it is None, they are read from cfg["runs"]. The dict has
       all_cells      one core.stats.Cell for each (B_p, n, lr_base)
       best_lr_cells  for each (B_p, n) the cell whose lr_base is the best at the largest budget
-      lr             the lr_base of the best cell; only lr_base with the most cells are candidates
+      lr             the lr_base of the best cell, among the lr_base that have the most cells
       one_lr_cells   the cells whose lr_base is `lr`
       grid           the budgets (G,) at which cells are compared
       runs           the runs of best_lr_cells

@@ -171,7 +171,7 @@ def legend(fig, axes):
 
 
 def draw_n_star(ax, panel, unit):
-    """Draw the best n over C for a panel, n*(C), and the n that are tied with the best n.
+    """Draw n*(C) of a panel, the best n at each C. Grey squares mark the n tied with the best.
 
     If the panel has several B_p, also draw the best B_p over C.
     """

@@ -74,8 +74,8 @@ def reach(run):
     Evaluations come after whole updates of B = B_p n rollouts. So the first evaluation comes up to
     B rollouts later than `eval_every`, and the last update leaves up to B rollouts of the budget
     unspent. The range is extended to `eval_every` (or to B, if B is larger) and to the budget.
-    Otherwise an n whose B divides these two numbers would have no competitor at the first or last
-    budget.
+    Otherwise an n whose B divides `eval_every` and the budget would have no competitor at the first
+    or last budget.
     """
     B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
     first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
@@ -162,8 +162,8 @@ class Noise:
       checkpoints  the result of `checkpoint_sd`
 
     cov is NaN for a cell that has no run at a budget. The noise of the evaluation rollouts is in
-    run_var, and it is also in the variance over problems. So that it counts only once, `difference`
-    subtracts `rollouts` from the variance over problems.
+    run_var, and it is also in the variance over problems. `difference` therefore subtracts
+    `rollouts` from the variance over problems, so that this noise counts only once.
     """
     run_var: np.ndarray
     df: np.ndarray
@@ -276,7 +276,8 @@ def add_estimates(cells, G, checkpoints):
     # the noise is estimated without diverged runs, because divergence is not noise
     usable = ~np.isnan(values[..., 0]) & ~died
 
-    # a part has the budgets at which the same runs are usable: (run indices, budget indices)
+    # a part is a set of budgets at which the same runs are usable, as (indices of these runs,
+    # indices of the budgets)
     patterns, which = np.unique(usable, axis=1, return_inverse=True)
     parts = [(np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i))
              for i, pattern in enumerate(patterns.T) if pattern.any()]
@@ -509,7 +510,8 @@ def stop_before(cells, j, held=None):
     i, at = np.unravel_index(np.nanargmax(means), means.shape)
     choice, scored = held or held_out(cells)
     F = choice.shape[1]
-    # stops (F,): the stop chosen in each fold, as the number cell * j + budget
+    # stops (F,): the stop chosen in each fold. Cell c at the budget with index g has the number
+    # c * j + g
     stops = choice[..., :j].transpose(1, 0, 2).reshape(F, -1).argmax(1)
     rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(stops)])
     # use only the folds that score both the stop and the best cell at j
@@ -558,9 +560,9 @@ def panel_of(cells, grid, end=math.inf):
     highest: the mean of the best cell. reward: the held-out reward that the report prints, with its
     interval from lo to hi. why: "begins" if the new n has no runs before the switch, "ends" if the
     old n has no runs after it, else "crossing". clear: whether the switch exceeds the error. A
-    crossing is clear if its `lo` or `hi` is known. The other two kinds are always clear. If the
-    best n changes several times from the same n to the same other n, only the first clear switch
-    counts as clear. end: the last budget.
+    crossing is clear if its `lo` or `hi` is known. The other two kinds are always clear. But if
+    several clear switches have the same `from` and `to`, only the first of them counts as clear.
+    end: the last budget.
     """
     means = np.array([c.mean for c in cells])  # (N, G)
     js = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
@@ -748,10 +750,14 @@ def verdict_of(cells, grid, delta):
       windows      the first and the last budget of each window
       left_out     as in `windows_of`
 
-    The verdict is "law" if `law_test` shows a rise of n* at ALPHA and no fall. It is "flat" if
-    regret is below delta, every n has two seeds or more, and no n is left out. If both hold, it is
-    "flat", because n_flat is good enough. regret is the upper end of a one-sided 95% interval. If
-    `rising` is an n, a verdict of "flat" holds only up to the largest budget.
+    The verdict is the first of these that holds:
+      (1) "flat", if regret is below delta, every n has two seeds or more, and no n is left out;
+      (2) "law", if `law_test` shows a rise of n* at ALPHA and no fall;
+      (3) "undetermined".
+
+    "flat" comes before "law" because n_flat is then good enough. regret is the upper end of a
+    one-sided 95% interval. If `rising` is an n, a verdict of "flat" holds only up to the largest
+    budget.
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
@@ -801,7 +807,8 @@ def verdict_of(cells, grid, delta):
     return rise | dict(
         half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
         verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
-        # `rising` is a hint, not a test, so the gain need only exceed half of its half-width
+        # `rising` is a hint, not a test, so the gain need only exceed a quarter of the width of its
+        # 90% interval
         rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
         sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
 
@@ -865,8 +872,8 @@ def contrast(table, weights):
 
 
 def fold_masks(S, P):
-    """Return the `folds` of S seeds and P problems. Their masks (S, P) are over seeds and problems,
-    not over halves."""
+    """Return the folds of `folds` for S seeds and P problems. The masks of a fold are (S, P): they
+    have an entry for each problem instead of each half of the problems."""
     H = min(P, 2)
     return [(chosen[:, np.arange(P) % H], scored[:, np.arange(P) % H])
             for chosen, scored in folds(S, H)]
@@ -907,8 +914,8 @@ def judge(c, claim, gained):
       not larger  confirmed if "larger" is contradicted, contradicted if "larger" is confirmed
       alike       confirmed if the interval is within +-ALIKE x gained, contradicted if outside
 
-    The interval is the 90% interval of the contrast. If a claim is neither confirmed nor
-    contradicted, the verdict is underpowered.
+    The interval is the 90% interval of the contrast, and a condition must hold for all of it. If a
+    claim is neither confirmed nor contradicted, the verdict is underpowered.
     """
     gain, half = -c["gain"] if claim == "smaller" else c["gain"], c["half"]
     if claim == "alike":
@@ -970,9 +977,12 @@ def shift(first, second, gained, n_of=int):
       censored  whether flat is the smallest n, so that a rise at smaller n would not show
       verdict   confirmed, contradicted or underpowered
 
-    If the intervals of loses and gains are above 0, the best n differs: the verdict is confirmed if
-    b >= a in every fold, and contradicted if b <= a in every fold. In all other cases it is
-    contradicted if worst is below SMALL x gained and flat is not censored, else underpowered.
+    The best n differs between the tables if the intervals of both loses and gains are above 0. The
+    verdict is the first of these that holds:
+      (1) confirmed, if the best n differs and b >= a in every fold;
+      (2) contradicted, if the best n differs and b <= a in every fold;
+      (3) contradicted, if worst is below SMALL x gained and censored is false;
+      (4) underpowered.
     """
     groups = {n: [key for key in first if n_of(key) == n] for n in sorted(set(map(n_of, first)))}
     if len(groups) < 3:
@@ -995,12 +1005,14 @@ def shift(first, second, gained, n_of=int):
 
 
 def mean_shift(shifts):
-    """Combine the `shifts` of several groups into one, for example of one group for each B_p.
+    """Combine the `shifts` of several groups (for example, one group for each B_p) into one.
 
     Returns a dict like that of `shift`. loses, gains: the means over groups. Their `half` is the
     mean of the groups' `half`. It does not shrink with more groups, because the groups share
-    problems. verdict: confirmed if n decreases in no group and both means exceed their
-    `half`. Contradicted if the verdict of any group is contradicted. Otherwise underpowered.
+    problems. The verdict is the first of these that holds:
+      (1) confirmed, if n decreases in no group and both means exceed their `half`;
+      (2) contradicted, if the verdict of any group is contradicted;
+      (3) underpowered.
     """
     mean = {key: {part: np.mean([c[key][part] for c in shifts]) for part in ("gain", "half")}
             for key in ("loses", "gains")}

@@ -280,11 +280,13 @@ def polarisation(samples, correct):
 def pass1(sweep, cfg):
     """Return pass rates of the training problems during training (paper, section 5.1).
 
-    The view uses the runs of the B_p with the most n. moments: a dict for each train_pass record of
-    a run. matched: the moment nearest to the largest n M that all runs reached. A train_pass record
-    has the rollouts of all updates between two evaluations. With --pass_at there are also fresh
-    records, whose rollouts are drawn from the policy at one update. If every run has fresh records,
-    only these are used.
+    The view uses the runs at the B_p that has the most values of n. moments: one dict for each
+    train_pass record of a run. matched: for each run, the one of its moments whose n M is nearest
+    to the largest n M that every run reached.
+
+    A train_pass record has the rollouts of all updates between two evaluations. With --pass_at
+    there are also fresh records, whose rollouts are drawn from the policy at one update. If every
+    run has fresh records, only these are used.
     """
     runs = [run for run in sweep["runs"] if run["passes"]]
     fresh = all(any(r.get("fresh") and r["rollouts"] for r in run["passes"]) for run in runs)
