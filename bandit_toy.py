@@ -18,7 +18,7 @@ changes their policy only through W. AdamW changes a logit more through 32 share
 through one table entry, so compare two overlaps at the best lr of each.
 
 Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py, without KL
-and entropy terms. The log has no times and no fields of a language model. Its evaluations have
+and entropy terms. The log has no timings and no fields of a language model. Its evaluations have
 `exact`, the mean pass@1 without sampling noise. A run writes its log when it ends. The defaults are
 in data/bandit/defaults.json, the experiments in results/bandit/study.py and their results in
 docs/toy.md.
@@ -294,8 +294,8 @@ class Run:
         drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
         self.problems = np.stack([np.sort(V + problems) for problems in drawn])  # (S, D)
         self.val, self.queue = np.tile(np.arange(V), (S, 1)), np.empty((S, 0), int)
-        # For W and for `own`, self.weights has three arrays in one: the weights and AdamW's first
-        # and second moments
+        # self.weights["W"] and self.weights["own"] each stack three arrays: the weights, AdamW's
+        # first moments and AdamW's second moments
         shapes = dict(W=(S, F, K), own=(S, D, d, K))
         self.share = {name: np.float32(math.sqrt(x)) for name, x in
                       (("W", cfg["overlap"]), ("own", 1 - cfg["overlap"])) if x}
@@ -442,7 +442,8 @@ def in_parallel(function, *columns):
     """Return list(map(function, *columns)), with one process per core and a progress bar."""
     from tqdm import tqdm
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # Workers inherit blocked signals. So block SIGINT and SIGTERM until the workers have started
+    # Only this process should react to SIGINT and SIGTERM. Workers inherit blocked signals, so
+    # block both until the workers have started
     stops = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:

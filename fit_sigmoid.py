@@ -141,9 +141,9 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
 
     n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The entry has
-    - verdict, reason: from `law_verdict` for a fit with room = 1. A fit with less room has such a
-      low plateau that the points always seem to reach it. If the verdict is law, `reason` gives the
-      rise of `fit`.
+    - verdict, reason: from `law_verdict` for a fit with room = 1, not for `fit`, because less room
+      gives a plateau so low that the points always seem to reach it. But if the verdict is law, the
+      rise quoted in `reason` is that of `fit`.
     - fitted: a copy of `verdict`, because a test may replace `verdict` (see `law_of_panel`).
     - fit: the parameters fitted with `room`, or None for fewer than five points.
     - L, k, log10_C0, b, plateau: the parameters of `fit` if the verdict is law, else None.
@@ -173,8 +173,8 @@ def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
     The formula is the paper's, but the fit is ours. Its points are n*(C), the n of the best fitted
-    curve at each C (section 4.1), interpolated between the n that were run. To lose the least
-    reward, the fit weights a point by its `bend`, which is larger if a wrong n costs more reward.
+    curve at each C (section 4.1), interpolated between the n that were run. The fit weights each
+    point by its `bend`. A larger bend means that a wrong n costs more reward at this C.
     `verdict` comes from the test (core/stats.verdict_of) if the panel was tested, else from the
     fit. `by_records` is the paper's own fit, through the running average over pooled
     record-breaking points (Figure 15). `at_fixed_B` is the law of B_p*(M) = B / n*(M) (Figure 9).
@@ -264,9 +264,9 @@ def verdict_text(law, solved=""):
 # budgets of the table, as multiples of the sweep's largest budget
 BUDGETS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)
 
-# What it costs to extrapolate: the cell that is best at the sweep's largest budget C is run with
-# f C. KEPT is {f: how many points this cell is below the best cell at f C}, on average over
-# simulated sweeps (tests/bench/prescriptions.py)
+# What it costs to extrapolate: the cell that is best at the sweep's largest budget C is run with a
+# budget f times as large. KEPT is {f: how far this cell is then below the best cell at f C, in
+# points of reward}, the mean of simulated sweeps (tests/bench/prescriptions.py)
 KEPT = {2: 0.8, 4: 1.1}
 COLUMNS = "metric C status B_p n M epochs lr reward lo hi hours same by stop".split()
 
@@ -597,11 +597,11 @@ def n_from_points(law, C, n, at):
 
 
 def report_points(path, at=None, out="", cfg=None, known=False):
-    """Print the law through the points of a CSV, and write law.json and law.png.
+    """Fit the law to the points of a CSV, print it, and write law.json and law.png.
 
-    Also print the n to use with three budgets: `at`, the largest C and four times the largest C.
-    If `cfg` is given, print B_p and M of a run with this n and this budget. known: whether `cfg`
-    names the model and the problems of the points. If so, print the run's command too.
+    Also print the n to use at each of three budgets: (1) `at`, if given, (2) the largest C of the
+    points, (3) four times that C. If `cfg` is given, also print B_p and M for each budget. known:
+    whether `cfg` names the model and the problems of the points. If so, print the commands too.
     """
     C, n, about = read_points(path)
     law = law_of_points(C, np.log2(n))

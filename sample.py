@@ -87,8 +87,10 @@ def is_open(correct, drawn, total):
 
 
 def latest_count(counts, cfg):
-    """Return (solved, drawn) for the largest number of rollouts `drawn` that cfg uses. counts:
-    {drawn: solved}."""
+    """Return (solved, drawn) for the largest `drawn` in `counts` that is at most max(s, s_zero).
+
+    counts: {rollouts drawn: how many of them are solved}.
+    """
     drawn = max(k for k in counts if k <= max(cfg["s"], cfg["s_zero"]))
     return counts[drawn], drawn
 

@@ -65,7 +65,10 @@ def normalize(text):
 
 
 def without_braces(text):
-    r"""Return a normalized question without braces: \overline{z_1} is \overline{z}_1."""
+    r"""Return a normalized question with its braces removed, as a tuple of words.
+
+    So \overline{z_1} and \overline{z}_1 give the same words.
+    """
     return tuple(word for word in normalize(text) if word not in "{}")
 
 
@@ -111,8 +114,11 @@ def common_runs(mine, by_run):
 
 
 def leak_finder(foreign):
-    """Return a function that takes a question and returns the index of a question in `foreign` that
-    it contains, the first if there are several, or None."""
+    """Return a function leak(question).
+
+    It returns the index of a question in `foreign` that `question` contains, or None if it contains
+    none of them.
+    """
     by_run, sizes, short = {}, [], {}
     others = [without_braces(question) for question in foreign]
     usual = usual_runs(others)

@@ -212,8 +212,8 @@ def load():
 def score(gold, answer):
     r"""Return whether `answer` equals `gold`. Both are contents of a \boxed{}. May hang or raise.
 
-    An empty `answer` asks whether the gold can be graded. Then return whether the gold has a value,
-    because no answer can equal a gold without a value.
+    If `answer` is empty, return whether the gold has a value, because no answer can equal a gold
+    without a value.
     """
     from math_verify import verify
     how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
@@ -230,8 +230,8 @@ def score(gold, answer):
         return wanted.casefold() == "".join(plain.split()).casefold()
     choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
     if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
-        # accept one letter, with or without the text of its choice, but refuse two letters as a
-        # guess
+        # accept one letter, with or without the text of the option it stands for; refuse two
+        # letters, because that is a guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
     if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
         # the gold is a number, so a letter after a number in the answer can only be a unit
@@ -259,8 +259,8 @@ def parsed(text):
         texts = [t.replace("°", "") for t in ([angle] if has_function else [text, angle])]
     readings = [reading for t in texts for reading in read(t)]
     readings = inequalities(text, readings)
-    # math-verify compares a single letter by its name, but a sum by its value. So add x + 0, which
-    # equals 2x/2
+    # math-verify compares a single letter by its name, but a sum by its value: it finds that 2x/2
+    # equals x + 0, but not that 2x/2 equals x. So add x + 0 to the readings of x
     return readings + [Add(reading, 0, evaluate=False) for reading in readings
                        if isinstance(reading, Symbol)]
 
@@ -425,10 +425,11 @@ def same_relation(gold, answer):
 
 
 def is_set(relation, other):
-    """Return whether a relation may equal a set.
+    """Return whether `relation` may equal the set `other`, which math-verify calls equal to it.
 
-    It may if the relation restricts an unknown and, for an equation, has a solution. If `relation`
-    is no relation or `other` is no set, return True, because there is nothing to check.
+    An equation may not equal the empty set, unless the right side of the equation is a set. Any
+    other relation needs an unknown. If `relation` is no relation or `other` is no set, return True,
+    because there is nothing to check.
     """
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True

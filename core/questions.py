@@ -310,10 +310,11 @@ def within_limit(problems, cfg):
 
 
 def make_problems(rows, columns, name):
-    """Turn rows into problems. Return (problems, {why: rows left out}, {why: rows changed}).
+    """Turn rows into problems. Return (problems, left_out, changed).
 
-    columns: (question, answer). The first may join several columns with commas. The id of a problem
-    is the number of its row. If a row is left out for several reasons, only the first is counted.
+    left_out and changed are {reason: number of rows}. If a row is left out for several reasons,
+    only the first is counted. columns: (question, answer). The first may join several columns with
+    commas. The id of a problem has the number of its row.
     """
     problems, changed = [], dict.fromkeys(CHANGED, 0)
     left_out = dict(empty=0, not_text=0, several_answers=0, other_form=0)

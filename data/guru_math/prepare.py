@@ -13,11 +13,11 @@ Writes into the data folder, by default the folder of this script
   that asks for \boxed{}.
 - `manifest.json`: the source, how many rows were left out and why, and hashes.
 
-A cell may hold text, bytes, chat turns (the last user turn is the question) or parts of a message.
---question_key may name several columns, separated by commas. The gold is only the final part of an
-answer: 18 for "9 * 2 = 18\n#### 18", and C for "(C) 12" if the question lists choices. Golds with
-doubled backslashes (\\frac) are repaired. Sentences that ask for a form of the answer other than
-\boxed{} are removed. If no sentence asks for \boxed{}, such a sentence is added.
+A table cell may hold text, bytes, chat turns (the last user turn is the question) or parts of a
+message. --question_key may name several columns, separated by commas. The gold is only the final
+part of an answer: 18 for "9 * 2 = 18\n#### 18", and C for "(C) 12" if the question lists choices.
+Golds with doubled backslashes (\\frac) are repaired. Sentences that ask for a form of the answer
+other than \boxed{} are removed. If no sentence asks for \boxed{}, such a sentence is added.
 
 These rows are left out and counted, in this order:
 - rows without a question or answer, or whose question or answer is not text
@@ -25,11 +25,12 @@ These rows are left out and counted, in this order:
 - rows in which a sentence about the form of the answer may also be part of the question
 - golds that the verifier cannot read
 - prompts longer than --max_prompt_tokens with the chat template of --model
-- problems that contain a problem of --against
-- duplicates of an earlier problem. core/duplicates.py has the rules, and --keep_near=true keeps
-  near duplicates.
-So the training problems, the validation problems (split off by sample.py) and AIME24 have no
-problem in common.
+- problems that contain a problem of the file --against (AIME24)
+- duplicates of an earlier problem (rules in core/duplicates.py; --keep_near=true keeps near
+  duplicates)
+
+Because of the last two rules, the training problems, the validation problems (split off by
+sample.py) and AIME24 have no problem in common.
 """
 import os
 import sys

@@ -15,8 +15,8 @@
 If B_p, n or seed is not given, it is read from the run's name or path (as in Bp32_n16_seed1). All
 other keys have the value of config.py by default.
 - veRL: logger=["file"]. B_p n must agree with the token counts in the log.
-- TRL: B_p = per_device_train_batch_size gradient_accumulation_steps processes / (num_generations
-  num_iterations).
+- TRL: B_p = per_device_train_batch_size x gradient_accumulation_steps x processes /
+  (num_generations x num_iterations).
 - CSV: a history (run.history().to_csv()) has one column per metric. The export of a chart has one
   metric of many runs. Give the exports of all charts in one call, so that the metrics of a run can
   be joined by the run's name. W&B samples its exports, so the curve of a long run may have gaps.
@@ -278,8 +278,8 @@ def resolve(run, given, samples):
     if "lr_base" not in known and len(lr) > 1 and lr[-1] == lr[-2] == max(lr):  # after warm-up
         factor = derive(cfg | dict(lr_base=1.0))["lr"]
         cfg["lr_base"] = float(f"{lr[-1] / factor:.3g}")
-    # the log does not give eval_every, but a run's identity needs a value. If eval_every = 1,
-    # frontier.py uses each evaluation at the budget C at which the evaluation was made
+    # The log does not give eval_every, but a run's identity needs a value. It is set to 1, because
+    # frontier.py then uses each evaluation at the budget C at which it was made
     cfg.update(k=given.get("k", cfg["samples"]), eval_every=1,
                C=max(run["rows"]) * cfg["B_p"] * cfg["n"])
     if not cfg["C"]:
@@ -300,11 +300,15 @@ def check_batch(rows, cfg):
 
 
 def token_sums(rows, trained, B):
-    """Return {step: response tokens up to this step}. If a step in `trained` has no mean response
-    length, return {}."""
+    """Return {step: response tokens up to this step}.
+
+    trained: the steps with training metrics. If one of them has no mean response length, return {}.
+    B: rollouts per update.
+    """
     sums, before = {0: 0}, 0
     for m in trained:
-        length = first(rows[m], LENGTH)  # the mean length since the previous step in `trained`
+        # the mean over all updates since the previous step in `trained`
+        length = first(rows[m], LENGTH)
         if length is None:
             return {}
         sums[m], before = sums[before] + round(length * (m - before) * B), m

@@ -14,9 +14,10 @@ Writes into the data folder, by default the folder of this script
 
 `--task_args` gives the parameters of the task as a JSON object. GALLERY.md in the repository of
 reasoning-gym lists them. The problems depend only on the task, its parameters and `--seed`, and no
-prompt occurs twice. A problem is left out if its own answer, as written to the file, scores less
-than 1. The tasks coin_flip and game_of_life_halting cannot be used at all, because their verifiers
-accept wrong answers. For problems of two tasks, make two folders and join their files with `cat`.
+prompt occurs twice. A problem with only one right answer is left out if this answer, as written to
+the file, scores less than 1. The tasks coin_flip and game_of_life_halting cannot be used at all,
+because their verifiers accept wrong answers. For problems of two tasks, make two folders and join
+their files with `cat`.
 """
 import difflib
 import json
