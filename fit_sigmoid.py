@@ -29,7 +29,7 @@ from pathlib import Path
 
 try:  # import config first, so that Ctrl-C during the other imports prints no traceback
     from config import BadInput, command, derive, entry, parse
-except ModuleNotFoundError:  # config.py is missing if only this file and core/plots.py were copied
+except ImportError:  # config.py is missing if only this file and core/plots.py were copied
     parse, BadInput = None, ValueError
 import numpy as np
 from scipy.optimize import least_squares
@@ -417,10 +417,12 @@ def run_of(cell, row, front):
 
 
 def command_for(cell, row, front):
-    """Return the command of `run_of`."""
+    """Return the command of `run_of`. It names the sweep's folder if its other words do not."""
     run = run_of(cell, row, front)
-    default = parse([f"--recipe={run['recipe']}", f"--data={run['data']}"])["runs"]
-    return command(run, [] if run["runs"] == default else ["runs"])
+    if Path(front["runs"]).is_dir():  # not several folders
+        run["runs"] = front["runs"]
+    line = command(run)
+    return line if parse(shlex.split(line)[2:])["runs"] == run["runs"] else command(run, ["runs"])
 
 
 def finished_run(row, front):
@@ -759,11 +761,15 @@ if __name__ == "__main__":
     if parse:
         entry(main)
     else:  # without config.py there are only --points, --C and --out
-        words = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
-        if "points" not in words:  # --help is such a call
+        words = dict(word.partition("=")[::2] for word in sys.argv[1:])
+        if not words or "--help" in words:
             sys.exit(print(__doc__.strip()))
         try:
-            report_points(words["points"], words.get("C"), words.get("out", ""))
-        except BadInput as e:
+            for word in words:
+                if word not in ("--points", "--C", "--out"):
+                    raise BadInput(f"{word}: expected --points=FILE, --C=NUMBER or --out=FOLDER")
+            C = float(words["--C"]) if "--C" in words else None
+            report_points(words.get("--points", ""), C, words.get("--out", ""))
+        except BadInput as e:  # ValueError, since config.py is missing
             print(f"fit_sigmoid.py: {e}", file=sys.stderr)
             sys.exit(2)

@@ -50,7 +50,7 @@ from core.problems import encode, read_problems, set_hash, subset
 
 
 # -------------------------------------------------------------------------------------------------
-# The mathematics: pure functions of tensors
+# The mathematics: pure functions. They need torch, and `random` for batch_indices
 
 
 def advantages(rewards):
