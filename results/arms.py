@@ -116,7 +116,7 @@ def most_frequent(values):
     return max(values, key=values.count, default=None)
 
 
-# The arms whose dropped runs have been printed, so that they are printed once
+# Names of the arms for which `Atlas.runs` has reported dropped runs: it reports them once
 REPORTED = set()
 
 # {path: (run, budget)} of the runs that the current row of the table has used
@@ -195,9 +195,9 @@ class Atlas:
     def arm(self, name, B_p=None, ns=(), lr=None, least=None):
         """Return {n: {seed: run}} of an arm at one B_p, with only the cells that have enough seeds.
 
-        B_p: None for the B_p with the most n. ns: take only these n, or all if `ns` is empty.
-        least: the number of seeds that a cell needs. Raise Missing if no cell is left, or if an n
-        in `ns` has no cell.
+        B_p: None for the B_p that has the most values of n. ns: take only these n, or all if `ns`
+        is empty. least: the number of seeds that a cell needs. Raise Missing if no cell is left, or
+        if an n in `ns` has no cell.
         """
         least = least or self.min_seeds(name)
         cells = {key: runs for key, runs in self.cells(name, lr).items() if len(runs) >= least}
@@ -359,8 +359,8 @@ def rises_in(groups):
     """Return {key: the dict of core.stats.verdict_of} for groups {key: {n: {seed: run}}}.
 
     Each group has one lr_base. The groups are cut to the same budget, and their noise is estimated
-    together. The verdict is flat if one n loses less than SMALL times the gain of training to every
-    other n.
+    together. The verdict can be flat only if there is an n that no other n beats by SMALL times the
+    gain of training or more.
     """
     cells = {(key, n): runs for key, group in groups.items() for n, runs in group.items()}
     note_used(cut(cells))
@@ -379,10 +379,12 @@ def rises_in(groups):
 def law_verdict(v, ns):
     """Return the verdict on the claim "n* rises".
 
-    v: the result of core.stats.verdict_of for the n in `ns`. The verdict is confirmed if n* rises.
-    It is contradicted if n* falls or one n is good enough at every budget. But if this n is the
-    smallest in `ns` and above 2, the verdict is underpowered, because a rise from a smaller n would
-    not show.
+    v: the result of core.stats.verdict_of for the n in `ns`. The first of these that holds:
+      confirmed     the test shows a rise of n* and no fall
+      contradicted  the test shows a fall of n* and no rise
+      contradicted  one n is good enough at every budget, and it is 2 or not the smallest in `ns`
+                    (a rise from an n below the smallest would not show)
+      underpowered  in all other cases
     """
     if min(v["p"], v["p_falls"]) <= ALPHA < max(v["p"], v["p_falls"]):
         return "confirmed" if v["p"] <= ALPHA else "contradicted"
@@ -439,7 +441,10 @@ def best_text(table):
 
 
 def choices_text(chosen):
-    """Return the values that the folds chose as text, the most frequent first: "8" or "8 or 2"."""
+    """Return `chosen`, the value that each fold of a cross-validation chose, as text.
+
+    Example: "8" if all folds chose 8, "8 or 2" if most folds chose 8 and the others 2.
+    """
     return " or ".join(map(str, sorted(set(chosen), key=lambda x: (-chosen.count(x), str(x)))))
 
 
@@ -561,7 +566,7 @@ def runs_text():
 # A sweep through frontier.py
 
 def analysed(cells, unit="rollouts", metric="avg@4"):
-    """Return the dict of frontier.analyse for the runs of `cells`, {key: {seed: run}}."""
+    """Return the dict of frontier.analyse for the runs in `cells`, a {key: {seed: run}}."""
     how = () if (unit, metric) == ("rollouts", "avg@4") else ("val", unit, metric)
     runs = [read(run["path"], *how) for run in flat(cells)]
     folders = dict.fromkeys(str(Path(run["path"]).parent) for run in runs)

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, entry, parse  # first: catches Ctrl-C in the slow imports below
+from config import BadInput, entry, parse  # first, to catch Ctrl-C in the slow imports below
 from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
@@ -148,7 +148,7 @@ def rows_of(atlas, study=""):
     rows = [row_of(atlas, *row) for row in ROWS if row[0] in known and study in ("", row[0])]
     if atlas.own:
         return rows
-    # for another study, leave out our own questions if it has no runs for them
+    # outside the committed study, leave out the rows of our own questions that have no runs
     asked = [r for r in rows if r["verdict"] != "not run" or not r["paper"].startswith("ours")]
     return asked or rows
 
@@ -280,7 +280,7 @@ def main(argv):
     for r in rows:
         print(row_text(r, out))
     if not verb and at_home:
-        here = not cfg["out"]  # without --out the page is results/README.md, above its figures
+        here = not cfg["out"]  # without --out, write results/README.md, not a page in `out`
         place = ROOT / "results" if here else out
         with atomic_write(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))

@@ -1,7 +1,7 @@
 """results/figures.py: draw the figures of the paper and of our own questions, and judge the claims.
 
-A function takes an Atlas and finds the arms of its study, which presets.json of the data folder
-lists. It compares the runs of these arms to judge a claim, and draws the figure. n, B_p, lr, models
+A function takes an Atlas and finds the arms of its study (presets.json of the data folder lists
+them). It compares the runs of these arms to judge a claim, and draws the figure. n, B_p, lr, models
 and levels come from the logs. If runs are missing, the function raises Missing. It returns a row of
 the table in results/README.md, a dict with
   verdict   the verdict on the claim, "" if there is no claim
@@ -50,11 +50,12 @@ EXPLODES = 1.25  # responses must become this many times as long to count as an 
 
 
 def of_shift(c, g, names=("early", "at the end"), what="n", **more):
-    """Return the table row for `c`, which core.stats.shift returned for the best `what`.
+    """Return the table row for `c`, a result of core.stats.shift for the best `what`.
 
     names: the names of the two conditions that are compared. g: the gain of training. The row's
-    number is the contrast `gains` if the verdict is confirmed. Otherwise it is the contrast that
-    would need more seeds to be decided, `loses` or `gains`.
+    number is the reward of the `what` that is best in the second condition, minus the reward of the
+    `what` that is best in the first. If the verdict is confirmed, both rewards are those in the
+    second condition. Otherwise they are those in the condition that needs more seeds to be decided.
     """
     times = {key: (c[key]["half"] / max(c[key]["gain"], SMALL * g)) ** 2
              for key in ("loses", "gains")}
@@ -132,10 +133,11 @@ def difficulty(atlas):
 
 
 def recipe(atlas, start, claim, *pairs):
-    """Figure 3 and the right part of Figure 4: one arm minus another, for each pair of `pairs`.
+    """Figure 3 and the right part of Figure 4: the difference in reward between two arms.
 
-    Pairs without runs are left out. start: the prefix of the arms' names. claim: what is claimed
-    about each difference, such as "larger" (core.stats.judge).
+    pairs: the pairs of arms (first minus second). Pairs without runs are left out. start: the
+    prefix of the arms' names. claim: what is claimed about each difference, such as "larger"
+    (core.stats.judge).
     """
     cells = {name.removeprefix(start): one_cell(atlas, name)
              for name in atlas.present("recipe") if name.startswith(start)}
@@ -269,7 +271,8 @@ def rise(atlas, task):
 def plateau_text(law):
     """Return k and the plateau of the law as text, for both of its fits.
 
-    One fit goes through the n of the highest fitted curve, the other through the pooled records.
+    One fit goes through the n of the highest fitted curve at each budget. The other goes through
+    the record-breaking points pooled over n.
     """
     out = []
     for name, fit in (("the n of the highest fitted curve (section 4.1), by our parabola between n",
@@ -722,10 +725,9 @@ def sensitivity(atlas, task):
 
 
 def at_every(atlas, study, task):
-    """Figures 9 and 16 to 19: does the best n rise with the budget at every B_p?
+    """Figures 9 and 16 to 19: does the best n rise with the budget?
 
-    That is the question for the study joint. For the study fixed_B it is whether the best n rises
-    at every batch B = B_p n.
+    The study joint asks this at each B_p, the study fixed_B at each batch B = B_p n.
     """
     fixed_B, name = study == "fixed_B", "B" if study == "fixed_B" else "B_p"
     whole, cells, left = grid_parts(atlas, study, task)
@@ -772,8 +774,8 @@ FRONTIER = "thick: the frontier, coloured by its n"
 def frontier_panel(lines, title, label, B=1):
     """Return a function that draws reward curves and their frontier on an axis, coloured by n.
 
-    lines: the curves, a list of dict(n, C, reward). label: the label of the y axis. B: rollouts per
-    unit of C in `lines`, which is the batch size if their C counts updates.
+    lines: the curves, a list of dict(n, C, reward). label: the label of the y axis. B: the factor
+    that turns C of `lines` into rollouts. It is the batch size if C counts updates, else 1.
     """
     shade = colours({c["n"] for c in lines})
 
@@ -802,7 +804,10 @@ def thick(ax, x, y, of_points):
 
 
 def not_monotonic(atlas, task):
-    """Section 4.2: does n*(M) rise and fall at a fixed B, so that B_p rises at intermediate M?"""
+    """Section 4.2: does n*(M) both rise and fall at a fixed B?
+
+    While n* falls, B_p = B / n* rises.
+    """
     _, cells, left = grid_parts(atlas, "fixed_B", task)
     groups, _ = groups_of(cells, fixed_B=True)
     if not groups:
@@ -1015,9 +1020,11 @@ def two_n_row(atlas, arm, claim, pick):
     """Compare two n of an arm at the end, each n at its best lr.
 
     pick(sorted n) returns (a list of larger n, a small n). The best of the larger n is compared
-    with the small n. Return (cells, title, part, row): the cells {n: {seed: run}} of the arm at one
-    lr_base, a title, the argument (contrast, claim, gain of training) for `judged`, and the table
-    row without its verdict.
+    with the small n. Return
+      cells  {n: {seed: run}} of the arm at one lr_base
+      title  the name of the model and the level of the problems
+      part   (contrast, claim, gain of training), an argument of `judged`
+      row    the table row without its verdict
     """
     lr, _, cells, _ = at_one_lr(atlas, arm)
     if len(cells) < 2:
@@ -1033,9 +1040,9 @@ def two_n_row(atlas, arm, claim, pick):
 
 
 def models(atlas):
-    """Figure 12: the best larger n minus the smallest n, for other base models.
+    """Figure 12: for other base models, how much the best larger n gains over the smallest n.
 
-    The figure shows validation and training reward for each model.
+    The figure shows the validation and the training reward of each model.
     """
     rows, arms, parts = {}, {}, []
     for name in atlas.present("models"):
@@ -1084,7 +1091,7 @@ def overfits(atlas):
 def size(atlas):
     """Figure 13: does a doubling of n add more with many training problems than with few?"""
     names = atlas.present("size")
-    # all arms must share one lr_base, so take the first of the arm with the fewest lr_base
+    # all arms must share one lr_base, so take the smallest of the arm that has the fewest values
     lrs = min(map(atlas.lrs, names), key=len, default={})
     if len(names) < 2 or not lrs:
         raise Missing("an arm size_* and an arm with another D")
@@ -1133,7 +1140,7 @@ def mixes(atlas):
 
 
 def mixtures(atlas):
-    """Figure 14: the largest n minus the smallest n, for every mixture on every level."""
+    """Figure 14: how much the largest n gains over the smallest, for every mixture and level."""
     arms, sets = mixes(atlas)
     every = {(mix, n): runs for mix, cells in arms.items() for n, runs in cells.items()}
     tables = {name: table_of(every, of=of) for name, of in sets.items()}
@@ -1172,8 +1179,9 @@ def mix_difference(arms, of, one, other):
 def forgetting(atlas):
     """Figure 14: how much each mixture changes the reward on Easy and Very Easy problems.
 
-    A change is the reward minus the base model's reward, averaged over n. The mixture that has only
-    Unsolved problems is judged early, because the model may recover later.
+    A change is the reward minus the base model's reward, averaged over n. It is judged at the end.
+    For the mixture that has only Unsolved problems, the table also has the change early in
+    training, because the model may recover later.
     """
     arms, sets = mixes(atlas)
     lines, found = [], {}
@@ -1197,7 +1205,7 @@ def forgetting(atlas):
 
 
 def very_easy(atlas):
-    """Figure 14: the mixture with Very Easy problems minus the mixture without them."""
+    """Figure 14: how much the reward changes if a mixture also has Very Easy problems."""
     arms, sets = mixes(atlas)
     found = {name: mix_difference(arms, sets[name], "mix_tri", "mix_dual") for name in sets}
     said = ", ".join(f"on {level(name)} {points(c)}" for name, c in found.items())
@@ -1241,7 +1249,7 @@ def extreme(atlas, metric):
 
 
 def ood(atlas):
-    """Figure 23: the largest n minus the smallest n on another set of problems."""
+    """Figure 23: how much the largest n gains over the smallest n on another set of problems."""
     cells = atlas.arm("ood")
     (path,) = Path(flat(cells)[0]["path"]).glob("log.jsonl*")
     sets = dict.fromkeys(r["set"] for r in read_log(path) if r["type"] == "eval")
@@ -1261,7 +1269,7 @@ def ood(atlas):
 
 
 def algo(atlas, arm, claim="larger", grows=False):
-    """Figure 25, PPO and CISPO: the largest n minus the smallest n.
+    """Figure 25, PPO and CISPO: how much the largest n gains over the smallest n.
 
     If the claim is "alike", the largest n is compared with the second largest. grows: True if the
     claim also needs the lead of the largest n over the smallest to grow from early to the end.
@@ -1326,7 +1334,7 @@ def baseline(atlas, of):
 
 
 def one_problem(atlas):
-    """Appendix: n = 64 minus n = 1 on one problem, from the numbers of bandit_toy.py's figure."""
+    """Appendix: how much n = 64 gains over n = 1 on one problem, by bandit_toy.py's figure."""
     spent = config.read_json(ROOT / "results/bandit/one.json")["spent"]["lr the same"]
     # (suboptimality, half of its 95% interval) for n = 1 and for n = 64
     (few, half), (many, other) = spent["1"], spent["64"]

@@ -71,9 +71,10 @@ def late_gain(R):
 
     R (L, N, S, E): pass rates by learning rate, n, seed and budget. The early n is best at the
     first budget, the late n at the last budget. Both are indices, chosen on all seeds. The gain is
-    the late n minus the early n at the last budget, each n at its best lr. To keep the gain
-    unbiased, n and lr are chosen on one half of the seeds and measured on the other half, and then
-    the halves are swapped. If all n are equal, the interval covers 0 in 89% of cases.
+    the pass rate of the late n minus that of the early n at the last budget, each n at its best lr.
+    To keep the gain unbiased, n and lr are chosen on one half of the seeds and measured on the
+    other half, and then the halves are swapped. If all n are equal, the interval covers 0 in 89% of
+    cases.
     """
     gains = np.zeros(R.shape[2])
     for half in (0, 1):
@@ -102,7 +103,8 @@ def study(cfg, path):
     """
     world = config.identity(cfg)
     found = config.read_json(path) if path.exists() else dict(config=world, arms={})
-    # study.json may lack keys that were added later; its runs then had the default of these keys
+    # study.json may lack config keys that were added after it was written. Its runs had the
+    # defaults of these keys
     if {key: found["config"].get(key, config.config.get(key)) for key in world} != world:
         raise BadInput(f"{path}: made by another config; give another folder with --runs")
     for name, (asks, more, lrs) in STUDY.items():
@@ -125,8 +127,8 @@ def study(cfg, path):
 def lines_of(arm):
     """Return the pass rates of one experiment as {title: R}, with R (L, N, S, E) as in `late_gain`.
 
-    If no weights are shared, the validation problems are left out, because training on other
-    problems does not change them.
+    If the problems share no weights (overlap = 0), R is only for the training problems, because
+    training does not change the pass rates of the validation problems.
     """
     mean, train = np.array(arm["mean"]), np.array(arm["train"])
     base = len(arm["lrs"]) // 2
@@ -135,8 +137,8 @@ def lines_of(arm):
 
 
 def report(found):
-    """Print n* at the first and last budget of each experiment, the gain of the late n, and the
-    rewards at the last budget."""
+    """Print for each experiment n* at the first and at the last budget, by how much the second of
+    these n beats the first at the last budget, and the rewards at the last budget."""
     for name, arm in found["arms"].items():
         C, ns = arm["C"], arm["ns"]
         print(f"{name}: {STUDY[name][0]} {arm['words']}")
@@ -155,7 +157,8 @@ def report(found):
 def draw_study(found, path):
     """Draw n* over C in a panel for each experiment. A last panel has n* over C / D.
 
-    Squares mark the n that are tied with the best, each n at its best lr (validation problems).
+    Squares mark the n that are tied with the best n, each n at its best lr. They are for the
+    validation problems, or for the training problems if the problems share no weights.
     """
     arms, (fig, axes) = found["arms"], plots.canvas(5, 3, (12, 14))
     styles = {"validation, base lr": "C0--", "validation, best lr": "C3-",
