@@ -655,8 +655,8 @@ def load_front(path, folders, cfg, argv):
     front = json.loads(path.read_text()) if path.exists() else {}
     words = [word for word in argv if not word.startswith("--C=")] + [f"--view={cfg['view']}"]
     cfg = frontier.settings(words)
-    if front.get("schema") != frontier.SCHEMA or any(
-            front.get(key) != cfg[key] for key in frontier.JSON_KEYS) or any(
+    asked = {key: cfg[key] for key in frontier.JSON_KEYS}
+    if (front.get("schema"), front.get("asked")) != (frontier.SCHEMA, asked) or any(
             log.stat().st_mtime > path.stat().st_mtime for log in logs):
         with contextlib.redirect_stdout(io.StringIO()):
             frontier.main(words)

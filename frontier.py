@@ -217,8 +217,8 @@ def notes_of(sweep):
     return notes
 
 
-# fit_sigmoid.py makes frontier.json again if SCHEMA, or the value of a key in JSON_KEYS, is not the
-# one in the file
+# fit_sigmoid.py makes frontier.json again if the `schema` in the file is not SCHEMA, or if `asked` in
+# the file, the settings of JSON_KEYS that it was made with, differs from the command line
 SCHEMA = 3
 JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
 
@@ -238,8 +238,9 @@ def front_of(sweep, view, content, cfg):
     every = [run for c in sweep["all_cells"] for run in c.runs]
     # a view that uses only some of the runs, such as --view=lr, names them in content["runs"]
     runs = content.pop("runs", every)
-    return {key: cfg[key] for key in JSON_KEYS} | dict(
-        schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
+    asked = {key: cfg[key] for key in JSON_KEYS}
+    return asked | dict(  # a view may replace a setting: the unit of fixed_B is updates
+        asked=asked, schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
         D=problems_trained_on(every[0]), covers=sweep["covers"], notes=notes_of(sweep),
         missing=sweep["missing"], runs_dropped=sweep["dropped"],

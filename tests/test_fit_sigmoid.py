@@ -412,8 +412,10 @@ def test_points_of_a_spreadsheet(tmp_path, capsys):
 def test_frontier_json_is_made_again_if_a_log_or_a_key_changes(tmp_path):
     logs = simulate(tmp_path, ns=(4, 16), evals=20)
     first = page_of(tmp_path)
-    made = (tmp_path / "frontier.json").stat().st_mtime_ns
-    assert page_of(tmp_path) == first and (tmp_path / "frontier.json").stat().st_mtime_ns == made
+    for words in ((), ("--view=fixed_B", "--B_max=512")):
+        page, path = page_of(tmp_path, *words), tmp_path / f"frontier{'_fixed_B' * bool(words)}.json"
+        made = path.stat().st_mtime_ns
+        assert page_of(tmp_path, *words) == page and path.stat().st_mtime_ns == made
     worst = page_of(tmp_path, "--metric=worst@4")
     assert "validation worst@4" in worst
     edit(logs[32, 16, 0], sim.ends_at(1_000_000))
