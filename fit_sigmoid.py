@@ -598,12 +598,12 @@ def n_from_points(law, C, n, at):
     return wanted, "the law"
 
 
-def report_points(path, at=None, out="", cfg=None, known=False):
+def report_points(path, at=None, out="", cfg=None):
     """Fit the law to the points of a CSV, print it, and write law.json and law.png.
 
     Also print the n to use at each of three budgets: (1) `at`, if given, (2) the largest C of the
-    points, (3) four times that C. If `cfg` is given, also print B_p and M for each budget. known:
-    whether `cfg` names the model and the problems of the points. If so, print the commands too.
+    points, (3) four times that C. cfg: a config with the model and the problems of the points, if
+    they are known. If `cfg` is given, also print B_p, M and the command for each budget.
     """
     C, n, about = read_points(path)
     law = law_of_points(C, np.log2(n))
@@ -618,18 +618,15 @@ def report_points(path, at=None, out="", cfg=None, known=False):
         wanted, by = n_from_points(law, C, n, budget)
         status = "observed" if C[0] <= budget <= C[-1] else "extrapolated"
         row = dict(C=budget, n=max(int(wanted + 1e-6), 2), status=status)
+        most = max(cfg["B_max"] // cfg["B_p"], 2) if cfg and cfg["B_max"] else math.inf
+        if row["n"] > most:
+            row["n"], by = most, f"{by}, but B_p n is limited to {cfg['B_max']}"
         print(f"\nC = {format_si(budget)} ({status}): n = {row['n']}, {by}")
         if cfg:
-            if known and cfg["B_max"]:
-                row["n"] = min(row["n"], max(cfg["B_max"] // cfg["B_p"], 2))
             run = cfg | dict(n=row["n"], C=int(budget))
-            row |= dict(B_p=cfg["B_p"], M=derive(run)["M"])
-            if not row["M"]:
-                raise BadInput(f"--C={budget:g} is below one update of B_p = {cfg['B_p']} problems "
-                               f"with n = {row['n']}; give a larger C")
-            print(f"  B_p = {row['B_p']}, n = {row['n']}, M = {row['M']}")
-            if known:
-                print(f"  {command(run)}")
+            M = derive(run)["M"]
+            print(f"  B_p = {cfg['B_p']}, n = {row['n']}, M = {M}")
+            print(f"  {command(run) if M else 'no command, because C is below one update'}")
         rows.append(row)
     out = Path(out or Path(path).parent)
     out.mkdir(parents=True, exist_ok=True)
@@ -715,9 +712,9 @@ def row_lines(row, front, hour):
 def main(argv):
     cfg, given = parse(argv, __doc__), {word.split("=")[0] for word in argv}
     if cfg["points"]:
-        known = bool(given & {"--model", "--data", "--config"}) and cfg["unit"] == "rollouts"
+        known = given & {"--model", "--data", "--config"} and cfg["unit"] == "rollouts"
         at = cfg["C"] if "--C" in given else None
-        return report_points(cfg["points"], at, cfg["out"], cfg, known)
+        return report_points(cfg["points"], at, cfg["out"], cfg if known else None)
     from core.runs import folders_of
     view = cfg["view"] = "fixed_Bp" if cfg["view"] == "all" else cfg["view"]
     if view not in ("fixed_Bp", "joint", "fixed_B"):
