@@ -759,13 +759,16 @@ def analyse_each(cfg):
 
 
 def compare(sweep, cfg):
-    """Return a panel for each sweep of `analyse_each`, at the B_p with the most n."""
-    panels = {}
+    """Return a panel for each sweep of `analyse_each`, at the B_p with the most n, and the notes of
+    each sweep."""
+    panels, notes = {}, []
     for word, s in sweep["sweeps"].items():
+        missing = [missing_text(s["missing"], 100)] if s["missing"] else []
+        notes += [f"{word}: {note}" for note in notes_of(s) + missing]
         B_p, cs = max(by_B_p(s["best_lr_cells"]).items(), key=lambda item: len(item[1]))
         panel = with_curves(panel_of(cs, s["grid"]), cs, s["grid"])
         panels[f"{word}, B_p={B_p}"] = panel | dict(metric=s["label"])
-    return dict(panels=panels, title="Best n in several sweeps")
+    return dict(panels=panels, notes=notes, title="Best n in several sweeps")
 
 
 # --------------------------------------------------------------------------------------------------

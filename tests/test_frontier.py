@@ -468,6 +468,17 @@ def test_several_sweeps_side_by_side(analysed, tmp_path):
     front = json.loads((tmp_path / "frontier_compare.json").read_text())
     assert [p["metric"] for p in front["panels"].values()] == [
         "validation avg@4", "training reward", "validation best@4"]
+    # each sweep has its own lr_base, seeds and plan, and notes of its own
+    other, words = tmp_path / "other", ["--lr_base=2e-6", "--eval_every=100000", "--C=2e6"]
+    logs = simulate(other, ns=(8, 16), seeds=(0, 1), evals=20, words=words, unfinished=[(32, 8, 0)])
+    plan = frontier.parse([f"--runs={other}", f"--data={other}", "--B_max=0", *words])
+    (other / "sweep.json").write_text(json.dumps(dict(config=plan, cells=[
+        dict(B_p=32, n=64, seed=0)])))
+    front = analyse(f"{analysed.folder} {other}", f"--out={tmp_path}", view="compare",
+                    folder=tmp_path)
+    assert front["notes"] == [
+        f"{other}: unfinished {logs[32, 8, 0].parent.name}: used up to its last evaluation",
+        f"{other}: missing 1: B_p=32 n=64 seed=0 (no log)"]
 
 
 def test_diverged_and_pruned_runs_and_missing_seeds_are_noted(tmp_path):
