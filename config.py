@@ -582,6 +582,10 @@ def run_name(cfg, own=None):
     return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{digest}"
 
 
+# The first word of a script that reads logs. The logs give `samples`, so --k may be any number
+ANY_K = "--samples=1000000"
+
+
 def check_sweep_words(words):
     """Raise BadInput if the command line of a sweep gives --n or --B_p, which a single run has."""
     for word in words:

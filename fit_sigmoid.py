@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 
 try:  # import config first, so that Ctrl-C during the other imports prints no traceback
-    from config import BadInput, command, derive, entry, parse
+    from config import ANY_K, BadInput, command, derive, entry, parse
 except ImportError:  # config.py is missing if only this file and core/plots.py were copied
     parse, BadInput = None, ValueError
 import numpy as np
@@ -710,8 +710,9 @@ def row_lines(row, front, hour):
 
 
 def main(argv):
-    cfg, given = parse(argv, __doc__), {word.split("=")[0] for word in argv}
+    cfg, given = parse([ANY_K, *argv], __doc__), {word.split("=")[0] for word in argv}
     if cfg["points"]:
+        cfg = parse(argv)
         known = given & {"--model", "--data", "--config"} and cfg["unit"] == "rollouts"
         at = cfg["C"] if "--C" in given else None
         return report_points(cfg["points"], at, cfg["out"], cfg if known else None)

@@ -25,7 +25,7 @@ from collections import Counter
 from pathlib import Path
 
 # config first, because it catches Ctrl-C
-from config import BadInput, check_sweep_words, complete, entry, lr_factor, parse
+from config import ANY_K, BadInput, check_sweep_words, complete, entry, lr_factor, parse
 from core.log import atomic_write, save_json
 import numpy as np
 from scipy.optimize import least_squares
@@ -173,6 +173,7 @@ def analyse(cfg, runs=None, dropped=()):
       dropped        the runs that cannot be used, each with the reason
       missing        the planned runs that have not finished
       head           the config of the run with the largest C
+      k              the k of avg@k, best@k and worst@k, at most the runs' rollouts per problem
       label          the name of the reward
       covers         the meaning of the intervals, as text
       cfg            the given config
@@ -195,7 +196,8 @@ def analyse(cfg, runs=None, dropped=()):
     return dict(runs=[run for c in best_lr for run in c.runs], dropped=dropped, grid=grid,
                 all_cells=cells, best_lr_cells=best_lr, lr=lr,
                 one_lr_cells=[c for c in cells if c.lr == lr], label=label, head=head,
-                covers=covers(cells), missing=missing_cells(cfg["runs"], runs, dropped), cfg=cfg)
+                k=min(cfg["k"], runs[0]["samples"] or cfg["k"]), covers=covers(cells),
+                missing=missing_cells(cfg["runs"], runs, dropped), cfg=cfg)
 
 
 def notes_of(sweep):
@@ -227,7 +229,7 @@ def settings(argv):
     """Return the config of the command line. B_max is 0 if the command line does not give it."""
     check_sweep_words(argv)
     given = any(word.startswith("--B_max=") for word in argv)
-    return parse(argv, __doc__) | (dict() if given else dict(B_max=0))
+    return parse([ANY_K, *argv], __doc__) | (dict() if given else dict(B_max=0))
 
 
 def front_of(sweep, view, content, cfg):
@@ -240,7 +242,8 @@ def front_of(sweep, view, content, cfg):
     runs = content.pop("runs", every)
     asked = {key: cfg[key] for key in JSON_KEYS}
     return asked | dict(  # a view may replace a setting: the unit of fixed_B is updates
-        asked=asked, schema=SCHEMA, view=view, label=sweep["label"], config=sweep["head"],
+        asked=asked, k=sweep["k"], schema=SCHEMA, view=view, label=sweep["label"],
+        config=sweep["head"],
         source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
         D=problems_trained_on(every[0]), covers=sweep["covers"], notes=notes_of(sweep),
         missing=sweep["missing"], runs_dropped=sweep["dropped"],
@@ -329,15 +332,15 @@ def tables_of(sweep, cfg):
     runs = [run for c in sweep["all_cells"] for run in c.runs]
     cells = {cfg["metric"]: sweep["all_cells"]}
     if runs[0]["counts"] is not None:
-        cells |= {m: cells_of(runs, m)[1] for m in metrics_at(cfg["k"]) if m not in cells}
+        cells |= {m: cells_of(runs, m)[1] for m in metrics_at(sweep["k"]) if m not in cells}
     B_max = cfg["B_max"] or sweep["head"]["B_max"]
     tables = {m: rows_of(of_metric, sweep["grid"], B_max) for m, of_metric in cells.items()}
     for row in tables[cfg["metric"]]:
-        row["gains"] = gains_of(row, sweep["grid"], cells, cfg)
+        row["gains"] = gains_of(row, sweep["grid"], cells, sweep["k"])
     return tables
 
 
-def gains_of(row, grid, cells, cfg):
+def gains_of(row, grid, cells, k):
     """Return the gain of a row's cell over the base model in best@k and worst@k.
 
     Returns dict(best, worst, more, half). best, worst: the two gains. more: worst - best. half:
@@ -345,7 +348,7 @@ def gains_of(row, grid, cells, cfg):
     reliably (sharpening). best@k rises if more problems are solved (coverage; paper, section 4.1).
     Returns None if the logs lack counts of solved rollouts or an evaluation of the base model.
     """
-    names = metrics_at(cfg["k"])[1:]
+    names = metrics_at(k)[1:]
     if names[0] not in cells:
         return None
     j, each, errors = nearest(grid, row["C"]), [], []
@@ -453,7 +456,7 @@ def best_worst(sweep, cfg):
         raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
                        "rollouts of each problem, which train_grpo.py writes")
     sizes, readings, panels = by_B_p(sweep["best_lr_cells"]), {}, {}
-    for metric in metrics_at(cfg["k"]):
+    for metric in metrics_at(sweep["k"]):
         runs = [run | dict(reward=per_problem(run, metric).mean(1)) for run in sweep["runs"]]
         # use the runs of all B_p, because the noise is pooled across B_p
         readings[metric] = cells_of(runs, metric)

@@ -324,6 +324,14 @@ def test_logs_without_counts_or_times(tmp_path):
     assert table_of(tmp_path, "best@4") == []
 
 
+@pytest.mark.parametrize("samples, words, k", [
+    (2, ["--metric=avg@2"], 2), (8, ["--k=8"], 8), (8, ["--k=9"], 8), (8, [], 4)])
+def test_k_is_at_most_the_rollouts_of_an_evaluation(tmp_path, samples, words, k):
+    simulate(tmp_path, ns=(4, 64), evals=12, samples=samples, words=("--k=1",))
+    assert f"since the base model: best@{k} +" in page_of(tmp_path, *words)
+    assert set(read_json(tmp_path / "frontier.json")["rows"]) >= {f"best@{k}", f"worst@{k}"}
+
+
 def test_other_units_and_a_budget_below_one_update(analysed, tmp_path):
     page = page_of(analysed.folder, "--unit=tokens", f"--out={tmp_path}")
     assert "What to run with C tokens" in page and "C = 200M tokens" in page
