@@ -383,7 +383,8 @@ def sweep_command(row, B_p, ns, seeds, front):
     The command names every lr_base of the sweep, because the analysis leaves out runs whose lr_base
     is not in the sweep's plan.
     """
-    run = run_of(row, row, front) | dict(runs=front["runs"].split()[0])
+    from core.runs import folders_of
+    run = run_of(row, row, front) | dict(runs=str(folders_of(front["runs"])[0]))
     words = shlex.split(command(run, ["runs"]))
     toy = "bandit_toy.py" in words
     script = "python bandit_toy.py sweep" if toy else f"bash run_sweep.sh {run['recipe']}"
@@ -427,9 +428,10 @@ def command_for(cell, row, front):
 
 def finished_run(row, front):
     """Return a text with the folder of a run that already spent the row's budget in the row's cell,
-    or "" if there is none."""
+    or "" if there is none. If the sweep has several folders, the run's folder is not known."""
     cell = row["B_p"], row["n"], row["lr_base"], "budget"
-    for r in front["runs_used"] if front["unit"] == "rollouts" else ():
+    known = front["unit"] == "rollouts" and Path(front["runs"]).is_dir()
+    for r in front["runs_used"] if known else ():
         if ((r["B_p"], r["n"], r["lr"], r["status"]) == cell
                 and r["C"] <= row["C"] <= r["C"] + row["B_p"] * row["n"]):
             folder = Path(front["runs"], r["run"])

@@ -239,6 +239,16 @@ def test_the_report_of_one_B_p(tmp_path):
         "law.json", "law.png", "prescription.csv", "frontier.json", "frontier.png"}
 
 
+def test_several_folders_and_a_folder_with_a_space(tmp_path):
+    one, two, spaced = tmp_path / "one", tmp_path / "two", tmp_path / "my sweep"
+    simulate(one, ns=(4, 16), evals=12)
+    simulate(two, ns=(64,), evals=12)
+    assert "the sweep has run this" not in page_of(f"{one} {two}", f"--out={tmp_path}")
+    page = page_of(one.rename(spaced))
+    assert Path(re.search("the sweep has run this: its log is in (.*)", page)[1]).is_dir()
+    assert cells_of_command(page, spaced)
+
+
 def test_the_edge_of_the_grid_is_named(tmp_path):
     simulate(tmp_path, ns=(4, 8), evals=30, seeds=(0, 3),
              truth=lambda B_p, n, C: 0.3 + 0.01 * n * (C > 0))
