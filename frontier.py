@@ -268,7 +268,8 @@ def numbers_of(cell, j):
     None if the logs lack gen_s or train_s. On a CPU these are core-hours.
     """
     head = complete(cell.runs[0]["config"])
-    hours = [run["hours"] / max(run["rollouts"][-1], 1) for run in cell.runs if run["hours"]]
+    hours = [run["hours"] / (run["steps"]["step"][-1] * cell.B_p * cell.n) for run in cell.runs
+             if run["hours"]]
     return dict(B_p=cell.B_p, n=cell.n, lr_base=cell.lr, seeds=len(cell.runs),
                 lr=cell.lr * lr_factor(cell.B_p * (head["n_train"] or cell.n), head["lr_scaling"]),
                 last=None if cell.alive[j] else float(cell.reach[1]),

@@ -328,9 +328,8 @@ def first_epochs(run, epochs):
     updates = epochs * D // run["B_p"]
     steps = {key: x[run["steps"]["step"] <= updates] for key, x in run["steps"].items()}
     passes = [r for r in run["passes"] if r.get("step", 0) <= updates]
-    share = short["rollouts"][-1] / run["rollouts"][-1]
-    return run | short | dict(counts=counts, steps=steps, passes=passes, status="cut",
-                              hours=run["hours"] and share * run["hours"])
+    hours = run["hours"] and run["hours"] * steps["step"][-1] / run["steps"]["step"][-1]
+    return run | short | dict(counts=counts, steps=steps, passes=passes, status="cut", hours=hours)
 
 
 def problems_trained_on(run):

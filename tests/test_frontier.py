@@ -202,6 +202,18 @@ def test_epochs_cut_every_run_at_the_same_passes(tmp_path):
         frontier, f"--runs={tmp_path}", "--epochs=0.01")
 
 
+def test_hours_of_a_rollout_do_not_depend_on_the_last_evaluation(tmp_path):
+    logs = simulate(tmp_path, ns=(4, 16), evals=30, words=("--D=2000",))
+    for log in logs.values():  # the runs made updates after their last evaluation
+        edit(log, lambda r: None if r["type"] == "end" or (
+            r["type"] == "eval" and r["rollouts"] > 1e6) else r)
+    for word in ("--metric=avg@4", "--metric=train", "--epochs=25"):
+        tables = analyse(tmp_path, word, f"--out={tmp_path}")["rows"]
+        for row in (row for rows in tables.values() for row in rows):
+            # simulate writes 3.6 s per update
+            assert row["hours"] == pytest.approx(0.001 / 32 / row["n"]), word
+
+
 def test_budgets_that_do_not_overlap_and_other_units(tmp_path):
     logs = simulate(tmp_path, ns=(4, 16), evals=40)
     edit(logs[32, 4, 0], ends_at(300_000))
