@@ -31,9 +31,9 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit  # 1 / (1 + exp(-x))
 
-from core.stats import (Z, best, by_B_p, cells_of, ci_half_width, covers, gap_between, held_out,
-                        heldout_reward, nearest, panel_of, per_problem, stop_before,
-                        tied_with_best, verdict_of)
+from core.stats import (best, by_B_p, cells_of, ci_half_width, combined_half_width, covers,
+                        gap_between, held_out, heldout_reward, nearest, panel_of, per_problem,
+                        stop_before, tied_with_best, verdict_of)
 from core.plots import (budget_axis, canvas, colours, draw_n_star, draw_records, end_labels,
                         format_si, legend, missing_text, pairs_text, plural, save)
 from core.runs import ended, folders_of, missing_cells, problems_trained_on, read_runs
@@ -345,7 +345,8 @@ def gains_of(row, grid, cells, k):
     """Return the gain of a row's cell over the base model in best@k and worst@k.
 
     Returns dict(best, worst, more, half). best, worst: the two gains. more: worst - best. half:
-    half of the 90% interval of `more`. worst@k rises if the same problems are solved more
+    half of the 90% interval of `more`. It is paired by problem, but the errors over runs of best and
+    worst are added as if they were independent. worst@k rises if the same problems are solved more
     reliably (sharpening). best@k rises if more problems are solved (coverage; paper, section 4.1).
     Returns None if the logs lack counts of solved rollouts or an evaluation of the base model.
     """
@@ -361,9 +362,10 @@ def gains_of(row, grid, cells, k):
         if not base:
             return None
         each.append(c.per_problem[j] - np.mean(base, 0))
-        errors.append(ci_half_width(c, j))
-    more = each[1] - each[0]
-    half = math.hypot(Z * more.std(ddof=1) / math.sqrt(len(more)), *errors) if len(more) > 1 else 1
+        errors.append(math.sqrt(c.noise.run_var[j] * c.noise.cov[j, c.index, c.index]))
+    more = each[1] - each[0]  # (P,), so both gains are on the same problems
+    half = combined_half_width(more.std(ddof=1) / math.sqrt(len(more)), math.hypot(*errors),
+                               c.noise.df[j]) if len(more) > 1 else 1
     return dict(best=float(each[0].mean()), worst=float(each[1].mean()), more=float(more.mean()),
                 half=half)
 

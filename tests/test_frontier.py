@@ -414,6 +414,17 @@ def test_rows_of_a_metric_do_not_depend_on_the_metric_of_the_report(analysed, tm
         assert {k: mine[k] for k in theirs} == theirs
 
 
+def test_the_gain_in_worst_minus_the_gain_in_best_is_paired_by_problem(analysed):
+    """Its interval is narrower than a difference of two rewards on different problems would have."""
+    rows = [analysed.front["rows"][f"{kind}@4"] for kind in ("avg", "best", "worst")]
+    ratios = []
+    for row, best, worst in zip(*rows):
+        if (row["B_p"], row["n"]) == (best["B_p"], best["n"]) == (worst["B_p"], worst["n"]):
+            apart = math.hypot(*((r["hi"] - r["lo"]) / 2 for r in (best, worst)))
+            ratios.append(row["gains"]["half"] / apart)
+    assert len(ratios) > 10 and 0.5 < max(ratios) < 1, ratios
+
+
 def test_more_gpu_hours_never_prescribe_a_lower_reward(tmp_path):
     """A small n takes more hours per rollout. Beyond the end of its runs a cell keeps its reward.
     """
