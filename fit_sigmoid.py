@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 
 try:  # import config first, so that Ctrl-C during the other imports prints no traceback
-    from config import ANY_K, BadInput, command, derive, entry, parse
+    from config import ANY_K, BadInput, command, derive, entry, parse, read_json
 except ImportError:  # config.py is missing if only this file and core/plots.py were copied
     parse, BadInput = None, ValueError
 import numpy as np
@@ -590,11 +590,15 @@ def n_from_points(law, C, n, at):
     """Return (n, source): the n to use with a budget `at`, and where n comes from, as text.
 
     law: the law of the points C, n (E,). If its verdict is law, n is the law's n* rounded to a
-    power of 2, but at most twice the largest n of the points. If not, n is the n of the last point.
+    power of 2, but at most twice the largest n of the points. If the n of the points are not powers
+    of 2 but differ by factors of 2, such as 3, 6, 12, n* is rounded to 3, 6, 12, 24. If the verdict
+    is not law, n is the n of the last point.
     """
     if law["verdict"] != "law":
         return n[-1], f"the last point, at C = {format_si(C[-1])}"
-    wanted, most = 2.0 ** round(float(law_at(law["fit"], at))), 2 * n.max()
+    unit = n.max() if (np.log2(n / n.max()) % 1 == 0).all() else 1.0
+    wanted = unit * 2.0 ** round(float(law_at(law["fit"], at)) - math.log2(unit))
+    most = 2 * n.max()
     if wanted > most * (1 + 1e-9):
         return most, "twice the largest n of the points, where the law goes higher"
     return wanted, "the law"
@@ -713,6 +717,8 @@ def row_lines(row, front, hour):
 
 def main(argv):
     cfg, given = parse([ANY_K, *argv], __doc__), {word.split("=")[0] for word in argv}
+    files = [word.removeprefix("--config=") for word in argv if word.startswith("--config=")]
+    given |= {f"--{key}" for file in files for key in read_json(file)}
     if cfg["points"]:
         cfg = parse(argv)
         known = given & {"--model", "--data", "--config"} and cfg["unit"] == "rollouts"

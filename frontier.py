@@ -219,8 +219,8 @@ def notes_of(sweep):
     return notes
 
 
-# fit_sigmoid.py makes frontier.json again if the `schema` in the file is not SCHEMA, or if `asked` in
-# the file, the settings of JSON_KEYS that it was made with, differs from the command line
+# fit_sigmoid.py makes frontier.json again if the file's `schema` is not SCHEMA, or if the file was
+# made with another value of a key in JSON_KEYS. The file's `asked` has these values
 SCHEMA = 3
 JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
 
@@ -243,8 +243,8 @@ def front_of(sweep, view, content, cfg):
     asked = {key: cfg[key] for key in JSON_KEYS}
     return asked | dict(  # a view may replace a setting: the unit of fixed_B is updates
         asked=asked, k=sweep["k"], schema=SCHEMA, view=view, label=sweep["label"],
-        config=sweep["head"],
-        source=next((r["source"] for r in every if r["source"]), ""), device=every[0]["device"],
+        config=sweep["head"], device=every[0]["device"],
+        source=next((r["source"] for r in every if r["source"]), ""),
         D=problems_trained_on(every[0]), covers=sweep["covers"], notes=notes_of(sweep),
         missing=sweep["missing"], runs_dropped=sweep["dropped"],
         runs_used=[{key: run[key] for key in ("run", "B_p", "n", "lr", "seed", "status")}
@@ -345,9 +345,10 @@ def gains_of(row, grid, cells, k):
     """Return the gain of a row's cell over the base model in best@k and worst@k.
 
     Returns dict(best, worst, more, half). best, worst: the two gains. more: worst - best. half:
-    half of the 90% interval of `more`. It is paired by problem, but the errors over runs of best and
-    worst are added as if they were independent. worst@k rises if the same problems are solved more
-    reliably (sharpening). best@k rises if more problems are solved (coverage; paper, section 4.1).
+    half of the 90% interval of `more`. It is paired by problem, but the errors of best and worst
+    over runs are added as if they were independent. worst@k rises if the same problems are solved
+    more reliably (sharpening). best@k rises if more problems are solved (coverage; paper, section
+    4.1).
     Returns None if the logs lack counts of solved rollouts or an evaluation of the base model.
     """
     names = metrics_at(k)[1:]

@@ -414,6 +414,14 @@ def test_the_law_prescribes_at_most_twice_the_largest_point(tmp_path, capsys):
     assert max(ns) == ns[0] and "twice the largest n of the points" in said
 
 
+def test_a_law_prescribes_the_n_of_the_points_and_the_C_of_a_config(tmp_path, capsys):
+    C = np.geomspace(1e5, 1e7, 40)
+    n = 3 * 2 ** np.round(sim.law(C, PAPER["easy"]) - 2)
+    (tmp_path / "c.json").write_text('{"C": 1000000, "B_p": 16}')
+    said = say_points(capsys, points_of(tmp_path, C, n), tmp_path, f"--config={tmp_path}/c.json")
+    assert "\nC = 1M (observed): n = 96, the law\n  B_p = 16, n = 96, M = 651\n" in said, said
+
+
 @pytest.mark.parametrize("text, says", [
     ("C,n\n1,2\n", "1 different budgets"), ("a,b\n1,2\n", "its columns are a, b"),
     ("C,n\n1e5,8\n2e5,x\n", "line 3"), ("C,n\n1e5,8\n-1,8\n", "line 3"),
@@ -437,7 +445,8 @@ def test_frontier_json_is_made_again_if_a_log_or_a_key_changes(tmp_path):
     logs = simulate(tmp_path, ns=(4, 16), evals=20)
     first = page_of(tmp_path)
     for words in ((), ("--view=fixed_B", "--B_max=512")):
-        page, path = page_of(tmp_path, *words), tmp_path / f"frontier{'_fixed_B' * bool(words)}.json"
+        page = page_of(tmp_path, *words)
+        path = tmp_path / ("frontier_fixed_B.json" if words else "frontier.json")
         made = path.stat().st_mtime_ns
         assert page_of(tmp_path, *words) == page and path.stat().st_mtime_ns == made
     worst = page_of(tmp_path, "--metric=worst@4")

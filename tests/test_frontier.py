@@ -415,7 +415,7 @@ def test_rows_of_a_metric_do_not_depend_on_the_metric_of_the_report(analysed, tm
 
 
 def test_the_gain_in_worst_minus_the_gain_in_best_is_paired_by_problem(analysed):
-    """Its interval is narrower than a difference of two rewards on different problems would have."""
+    """Its interval is narrower than that of two rewards on different problems."""
     rows = [analysed.front["rows"][f"{kind}@4"] for kind in ("avg", "best", "worst")]
     ratios = []
     for row, best, worst in zip(*rows):
