@@ -801,8 +801,8 @@ class Run:
     def load_models(self):
         """Load the learner's models and open the generator, the engine that makes the rollouts.
 
-        Raises BadInput if the log names another engine, if a prompt may be too long, or if this
-        kind of model cannot be trained.
+        Raises BadInput if the log names another engine or other base weights, if a prompt may be
+        too long, or if this kind of model cannot be trained.
         """
         cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
         name = self.engine_name = engine.engine_name(cfg)  # before torch is imported
@@ -811,6 +811,10 @@ class Run:
             raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
                            f"from {name}; use --engine={before}")
         base, rank = models.model_folder(cfg["model"]), cfg["lora_rank"]
+        self.base, before = base, (self.header or {}).get("base", base)
+        if before != base:  # --model is a run that has a newer checkpoint since
+            raise BadInput(f"{self.folder}: began with the weights in {before}, but "
+                           f"--model={cfg['model']} now has newer ones; --tag=NAME starts a new run")
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
@@ -867,7 +871,7 @@ class Run:
             state[key] = sorted(updates | set(state.get(key, ())))
         # with adapters, a checkpoint holds no other weights, so `state` must name the base model
         if cfg["lora_rank"]:
-            base = Path(cfg["model"])
+            base = Path(self.base)
             state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
                                  rank=cfg["lora_rank"])
         # one rank without a checkpoint can skip this: its generator already has the base weights
@@ -897,7 +901,7 @@ class Run:
             versions = {name: sys.modules[name].__version__ for name in names}
             self.write(dict(
                 type="header", schema=1, config=cfg, derived=derive(cfg), **self.hashes,
-                engine=self.engine_name, device=str(self.learner.model.device),
+                base=self.base, engine=self.engine_name, device=str(self.learner.model.device),
                 versions=dict(python=sys.version.split()[0], **versions), commit=machine.commit(),
                 ranks=WORLD, loading_s=time.time() - START,
                 time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))

@@ -627,8 +627,8 @@ def windows_of(cells, grid):
     longest = max(c.reach[1] for c in cells)
     full = [c for c in cells if c.alive.any()
             and c.reach[1] >= 0.8 * longest and c.alive[grid >= 0.8 * longest].any()]
-    left_out = sorted({c.n for c in cells} - {c.n for c in full})
     full = full if len(full) > 1 else cells
+    left_out = sorted({c.n for c in cells} - {c.n for c in full})
     js = np.flatnonzero(np.all([c.alive for c in full], 0))
     if len(full) < 2 or len(js) < 3 or grid[js[-1]] < 4 * grid[js[0]]:
         return None
@@ -691,7 +691,8 @@ def law_test(e):
 
     e: the result of `window_estimates`. The null hypothesis is rejected if every n is beaten,
     either by a smaller n in an early window or by a larger n in a late window. So a fall of n* does
-    not count as a rise. The middle window counts as early and as late. Returns dict
+    not count as a rise. Of W windows, the one with index W // 2 counts as early and as late. Returns
+    dict
       p          how often sweeps with a constant best n look as much like a rise as this sweep
       n_closest  the n that comes closest to being best in all windows
       by         the n that beats n_closest most clearly
@@ -757,7 +758,7 @@ def verdict_of(cells, grid, delta):
 
     "flat" comes before "law" because n_flat is then good enough. regret is the upper end of a
     one-sided 95% interval. If `rising` is an n, a verdict of "flat" holds only up to the largest
-    budget.
+    budget. If there can be no test, p is None, `reason` says why, and most keys are missing.
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
