@@ -615,8 +615,8 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
         words.append(f"--model={cfg['model']}")
     plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
     skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    # Logs in results/ have device=auto. Their commands need no --device, because the device in the
-    # data folder's defaults.json fits as well
+    # The logs in results/ have device=auto. The commands printed for them need no --device: the
+    # device in the data folder's defaults.json does as well as auto
     if cfg["device"] == "auto":
         skip.add("device")
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:

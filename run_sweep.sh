@@ -6,7 +6,7 @@
 #   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128" BPS=32 C=1e6 bash run_sweep.sh easy
 #   DRY_RUN=1 bash run_sweep.sh easy         # only print the training commands, one per line
 #   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # train 8 runs at a time
-#   PRUNE=1 bash run_sweep.sh easy           # end the worst cells early: two thirds of the rollouts
+#   PRUNE=1 bash run_sweep.sh easy           # end bad cells early; train two thirds of the rollouts
 #   bash run_sweep.sh env                    # only make the environment
 #
 # The presets easy, hard and mixed are recipes. Each recipe has its own split of problems.

@@ -188,8 +188,8 @@ def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cp
     Rows are padded to the longest row of their micro-batch. Each micro-batch has at most
     `micro_tokens` tokens, padding included, or a single row. The longest rows come first. group[i]
     is the number of row i's problem; the rows of a problem share a micro-batch if they fit. A new
-    micro-batch also begins if the padding would otherwise reach both `pass_tokens` tokens and 10%
-    of the micro-batch. Less padding than that costs less than one more pass.
+    micro-batch also begins if the padding would otherwise be at least `pass_tokens` tokens and at
+    least 10% of the micro-batch. Less padding than that costs less than one more pass.
     """
     # a piece is a list of rows of the same problem that stay in the same micro-batch
     group, pieces, newest = group or range(len(lengths)), [], {}
@@ -874,7 +874,7 @@ class Run:
             base = Path(self.base)
             state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
                                  rank=cfg["lora_rank"])
-        # one rank without a checkpoint can skip this: its generator already has the base weights
+        # with one rank and no checkpoint, no load is needed: the generator has the base weights
         if saved or WORLD > 1:
             self.generator.load(full_weights(self.learner.model))
         return saved is None
@@ -1168,8 +1168,8 @@ def main(argv):
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:
-                # save no checkpoint. The newest one is from before these updates, unless --keep_at
-                # names one of them
+                # the last 10 updates were skipped, so save no checkpoint. The newest checkpoint is
+                # from before these 10 updates, unless --keep_at names one of them
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad

@@ -31,8 +31,8 @@ LOGIT_BYTES = 350
 # A decoding step takes STEP_S seconds of CPU work, plus ROLLOUT_S for each rollout. Both are fitted
 # to a model of 0.5B: its steps took 2.5, 3.6 and 9.2 ms with 8, 64 and 256 rollouts
 STEP_S, ROLLOUT_S = 2e-3, 24e-6
-# Seconds that an update takes besides generation, forward and backward, for the engine's sleep and
-# wake-up, grading, allocating memory again, and the log. Measured with a 135M model and 32 rollouts
+# Seconds of an update that are not generation, forward or backward: the engine's sleep and wake-up,
+# grading, allocating memory again, and the log. Measured with a 135M model and 32 rollouts
 UPDATE_S = 3.4
 # PROMPT: tokens of a prompt. MEAN: mean tokens of a response, or SHORT x max_new_tokens if that is
 # less. SIGMA: sigma of the lognormal length of a response. CUT: share of the responses that run to
@@ -159,9 +159,9 @@ def generation_bytes(s, cfg, gpus, engine):
     """Return (parts, response): the memory of generation on each GPU.
 
     parts: dict(trainer, engine) in bytes. `trainer` is all of `state_bytes` except the gradients.
-    `engine` is the engine's bf16 copy of all weights. For vLLM it includes a forward pass: the
-    logits of `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB (from vLLM's source).
-    response: bytes of the KV cache of a response of full length.
+    `engine` is the engine's bf16 copy of all weights. For vLLM it includes what a forward pass
+    takes, according to vLLM's source: the logits of `gen_batch` rollouts, in fp32 and as log-probs,
+    and 1 GB for the rest of the pass. response: bytes of the KV cache of a response of full length.
     """
     parts, copy = state_bytes(s, cfg, gpus), 2 * s["P"]
     trainer = sum(parts.values()) - parts["gradients"]

@@ -239,9 +239,9 @@ class VLLMEngine:
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        # restore LD_PRELOAD. vLLM's CPU build adds its libraries for worker processes, which we do
-        # not use. If their path has a space, the linker splits the path there and prints a warning
-        # in every process that starts later
+        # restore LD_PRELOAD, because vLLM's CPU build adds libraries to it. Only worker processes
+        # need them, and we start none. If the path of the libraries has a space, the linker splits
+        # the path there and prints a warning in every process that starts later
         os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
@@ -312,7 +312,7 @@ class VLLMEngine:
                     if request.finished:
                         yield running.pop(request.request_id), request.outputs
         finally:
-            core.abort_request(list(running))  # some requests still run if the caller stops early
+            core.abort_request(list(running))  # requests that still run if the caller stops early
 
     def to_tensors(self, outs):
         """Return vLLM's outputs as a dict of tensors, in the format of the function `generate`."""
@@ -422,8 +422,8 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     max_new_tokens and gen_batch. seeds[j] seeds a table of uniforms for prompt j, and rollout i of
     the prompt uses row i of the table. So a rollout depends neither on `gen_batch` nor on the other
     prompts. Raises Stopped once the list `quit` is not empty. The n rollouts of a prompt are
-    consecutive rows of the result, so a reshape to (P, n) gives the groups. T is the number of
-    tokens of the longest response.
+    consecutive rows of the result, so a reshape to (P, n) gives the groups. In the shapes below, T
+    is the number of tokens of the longest response.
         tokens (P n, T) int64: responses with their stop tokens, padded at the end
         logps (P n, T) float32: log-probs of the tokens, 0 in the padding
         length (P n,) int64: tokens of each response

@@ -20,7 +20,7 @@ from core.sweep import (arms, check_environment, preset_of, python, recipe_words
                         sweep_folder, unfinished)
 
 # The names of split files. A band is a range of avg@s. A level (extreme or level_...) is a range of
-# the pass rate by s_zero rollouts. A mixture (mix_...) has problems of several levels
+# avg@s_zero. A mixture (mix_...) has problems of several levels
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
                    r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+))_(train|val)\.jsonl")
 

@@ -35,8 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # NAME, INSTALL     the library, and the command that installs it
 # gold(problem)     returns the reference answer as text; may raise BadInput
 # answer(text, most)  returns the answer in a response, or "". If the answer has more than `most`
-#                   characters, it may be cut to `most` + 1 characters or more, so that `check`
-#                   still sees that it is too long
+#                   characters, it may be cut, but to no fewer than `most` + 1 characters, so that
+#                   `check` still sees that it is too long
 # load()            returns a function score(gold, answer), which returns a number in [0, 1]. If
 #                   score raises, the verdict is ERROR. If the library is missing, load raises
 #                   ImportError

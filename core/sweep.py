@@ -57,8 +57,9 @@ def cells(cfg):
             config.check(c)
             config.check_run(c)
     except BadInput:
-        # If the model's folder is missing, its defaults.json was not read, so C and ns may be wrong
-        # only for this reason. In this case raise an error that names the missing folder.
+        # If the model's folder is missing, its defaults.json was not read. C and ns may then look
+        # wrong although the missing folder is the only cause. In this case raise an error that
+        # names the missing folder
         if not config.is_inside(cfg["model"], cfg["data"]):
             check_model_path(cfg["model"])
         raise
@@ -378,8 +379,8 @@ def check_gpus(sweeps):
 # --------------------------------------------------------------------------------------------------
 # Cost, by core/cost.py
 
-# A run with fewer updates is too short to show a late gain: in the paper, a larger n takes the lead
-# after 155 to 264 updates
+# A run with fewer than DEEP updates is too short to show a late gain: in the paper, a larger n
+# takes the lead after 155 to 264 updates
 DEEP = 150
 
 
@@ -399,7 +400,8 @@ def to_measure(sweeps):
 def price(preset, argv):
     """Return a line about a preset: its runs, rollouts, GPU-hours and disk.
 
-    The line also names the values of n whose runs have fewer than DEEP updates.
+    The line also names the values of n whose runs make too few updates to show a late gain: fewer
+    than DEEP.
     """
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
@@ -465,7 +467,8 @@ def run(preset, argv):
     except BrokenPipeError:
         stop.append("no reader")
     if stop:
-        # os._exit does not flush stdout, which would fail if the program that reads it has ended
+        # os._exit, because it does not flush stdout: a flush would fail if the program that reads
+        # stdout has ended
         os._exit(130)
     return 0
 
