@@ -46,9 +46,8 @@ def read_problems(path):
             if value is None or not str(value).strip():
                 raise BadInput(f"{path}:{i}: the problem has no {field}")
             if isinstance(value, (list, dict)):  # such as chat turns
-                raise BadInput(f"{path}:{i}: {field} is not a string; write an answer in JSON as "
-                               "a string. If the prompts are chat turns, data/guru_math/prepare.py "
-                               f"--source={path} reads them")
+                raise BadInput(f"{path}:{i}: {field} is not text; write it as a string, or use "
+                               f"data/guru_math/prepare.py --source={path}, which reads chat turns")
             # replace lone surrogates, which JSON can encode and tokenizers refuse
             problem[field] = str(value).encode(errors="replace").decode()
         if not isinstance(problem.get("begin", ""), str):
