@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, entry, parse  # first, to catch Ctrl-C in the slow imports below
+# imported first, so that Ctrl-C during the slow imports below prints no traceback
+from config import BadInput, entry, parse
 from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
@@ -280,7 +281,8 @@ def main(argv):
     for r in rows:
         print(row_text(r, out))
     if not verb and at_home:
-        here = not cfg["out"]  # without --out, write results/README.md, not a page in `out`
+        # if --out is given, write a page in that folder. Otherwise write results/README.md
+        here = not cfg["out"]
         place = ROOT / "results" if here else out
         with atomic_write(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))
