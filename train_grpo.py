@@ -830,7 +830,7 @@ class Run:
         # --model is another run's folder, which now has newer weights than when this run began
         if before != base:
             raise BadInput(f"{self.folder}: began with the weights in {before}, but "
-                           f"--model={cfg['model']} now has newer ones; --tag=NAME starts a new run")
+                           f"--model={cfg['model']} has newer ones; --tag=NAME starts a new run")
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
