@@ -65,8 +65,8 @@ def read_problems(path):
 def is_made(folder, cfg, keys):
     """Return whether problems.jsonl of a data folder exists.
 
-    Raise BadInput if problems.jsonl was made with other settings, so that manifest.json and `cfg`
-    have different values for one of `keys`.
+    manifest.json holds the settings that problems.jsonl was made with. Raise BadInput if the
+    manifest is missing, or if it differs from `cfg` in one of `keys`.
     """
     out, manifest = folder / "problems.jsonl", folder / "manifest.json"
     if not out.exists():
@@ -83,7 +83,7 @@ def is_made(folder, cfg, keys):
 
 
 def write_problems(path, problems):
-    """Write a problem file under another name, then rename it."""
+    """Write a problem file. An older file is replaced only after all problems are written."""
     with atomic_write(path) as part:
         part.write_text("".join(json.dumps(p) + "\n" for p in problems))
 
@@ -98,7 +98,8 @@ def set_hash(problems):
 def copies(problems):
     """Return for each problem the index of the first problem with the same prompt and begin.
 
-    An evaluation set may repeat its problems, such as a file with 16 copies of AIME.
+    Differences in white space are ignored. Copies occur in evaluation sets: for example, a file may
+    contain each problem of AIME 16 times.
     """
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
@@ -119,9 +120,9 @@ def subset(problems, D, seed):
 def tokenize(problems, tokenizer):
     """Return the prompts as token ids, a list of lists.
 
-    If the tokenizer has a chat template, a prompt is one user turn. If the template prints a date,
-    the date is DATE. The problem's `begin` comes after the turn, as if the model had written it.
-    Print a warning if the vocabulary lacks a part of a prompt.
+    If the tokenizer has a chat template, the prompt is written as one user turn. If the template
+    prints a date, the date is DATE. The problem's `begin` comes last, because it is the start of
+    the model's answer. Print a warning if a prompt has text that is not in the vocabulary.
     """
     texts = [p["prompt"] for p in problems]
     if tokenizer.chat_template:  # the template writes the special tokens
