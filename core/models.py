@@ -452,8 +452,8 @@ def training_state(trained):
     """Return {name: tensor} of the weights, buffers and AdamW moments that a checkpoint holds.
 
     The tensors share memory with the models and optimizers, so `load_checkpoint` can read into
-    them. trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME. The moments
-    of the weight are called prefix + "exp_avg." + NAME and prefix + "exp_avg_sq." + NAME.
+    them. trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME. AdamW's
+    state for the weight is called prefix + KEY + "." + NAME, for KEY = step, exp_avg, exp_avg_sq.
     """
     import torch
     tensors = {}
