@@ -10,12 +10,12 @@ One problem: the policy is a tabular softmax over K responses, one of which is r
 appendix "Base case").
 
 Many problems: a rollout makes `deciding` + `idle` decisions with `responses` choices each. It is
-right if all its deciding decisions are right. A vector x of `features` numbers and length 1
-describes a decision. The policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are
-the logits of the base model. All problems share the weights W, and every decision of every training
-problem has its own table of logits, `own`. Validation problems have no such table, so training
-changes their policy only through W. AdamW changes a logit more through 32 shared weights than
-through one table entry, so compare two overlaps at the best lr of each.
+right if all its deciding decisions are right. A unit vector x in `features` dimensions describes a
+decision. The policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own). z0 are the logits
+of the base model. All problems share the weights W, and every decision of every training problem
+has its own table of logits, `own`. Validation problems have no such table, so training changes
+their policy only through W. A logit depends on `features` weights in W but on only one entry of
+`own`. So AdamW changes it more through W. Therefore compare two overlaps at the best lr of each.
 
 Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py, without KL
 and entropy terms. The log has no timings and no fields of a language model. Its evaluations have
@@ -91,7 +91,10 @@ def first_logits(p, K, R=1):
 
 
 def ascend(theta, right, n, lr, at, rng):
-    """Return the suboptimality 1 - p (len(at), R) after t updates of n rollouts, for t in `at`."""
+    """Return 1 - p, the suboptimality after each number of updates in `at`: (len(at), R).
+
+    n: rollouts per update.
+    """
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
@@ -290,7 +293,8 @@ class Run:
         self.world, self.rollouts, self.seeds = world, 0, np.arange(S)[:, None]
         self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
         self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
-        # the seed chooses D problems of the pool, such that a larger D adds problems to a smaller D
+        # The seed chooses D problems of the pool. With a larger D, a seed keeps these problems and
+        # gets more
         drawn = [np.random.default_rng([seed, 3]).permutation(N - V)[:D] for seed in seeds]
         self.problems = np.stack([np.sort(V + problems) for problems in drawn])  # (S, D)
         self.val, self.queue = np.tile(np.arange(V), (S, 1)), np.empty((S, 0), int)

@@ -165,8 +165,7 @@ config = dict(
     points = "",                  # CSV file with columns C, n: fit the law to it, not to a sweep
 )
 
-# keys that defaults.json next to a model may set, even if the model is trained on the problems of
-# another data folder
+# If the model is not in the data folder, the defaults.json next to the model sets only these keys
 OF_MODEL = ("C B_max lr_base critic_lr max_prompt_tokens max_new_tokens micro_tokens gen_batch "
             "eval_every save_every ns bps seeds").split()
 
@@ -186,8 +185,8 @@ def comments():
 # {key: its valid values}, for each key whose comment begins with `a | b`
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
-# Keys that are not part of a run's identity. All other keys of `config` are part of it, a key that
-# you add included: two runs that differ in such a key have two folders.
+# Keys that are not part of a run's identity. All other keys of `config` are part of it,
+# including keys that you add. Two runs with different identities have two folders.
 RUNNING = """device threads tensor_parallel gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
@@ -570,8 +569,8 @@ def lrs_of(cfg):
 def run_name(cfg, own=None):
     """Return the folder name of a run. own: the script's own keys, as in `parse`.
 
-    Only values that differ from the defaults enter the hash, so a key that is added later renames
-    no old run.
+    The name ends in a hash of the values that differ from the defaults. So a key that is added to
+    `config` later renames no old run.
     """
     # the defaults of verifier and n_val have changed; names use the old ones, so that no run is
     # renamed
@@ -619,8 +618,9 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
         words.append(f"--model={cfg['model']}")
     plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
     skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    # Logs in results/ have device=auto. Their commands need no --device, because the device in the
-    # data folder's defaults.json fits as well
+    # The logs in results/ have device=auto. The commands printed for them leave out --device, so
+    # the device in the data folder's defaults.json applies. This is harmless, because the device
+    # changes a result only by rounding
     if cfg["device"] == "auto":
         skip.add("device")
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:

@@ -344,9 +344,10 @@ def signal_table(splits, counts, cfg):
 # -------------------------------------------------------------------------------------------------
 # Mixtures of splits
 
-# The paper's mixtures are only Hard (hard), half Hard and half Easy (dual), and 50% Hard, 25% Easy,
-# 25% Very Easy (tri). A mixture takes one problem from each listed split in turn. The paper's Hard,
-# never solved in 128 rollouts, is the split `extreme`
+# The paper's three mixtures. hard is 100% Hard. dual is 50% Hard and 50% Easy. tri is 50% Hard, 25%
+# Easy and 25% Very Easy. In these mixtures, Hard means problems that are never solved in 128
+# rollouts. They are our split `extreme`, not our split `hard`. A mixture goes through its list of
+# splits again and again, and takes one problem from each
 MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
                 tri=["extreme", "level_easy", "extreme", "level_very_easy"])
 
@@ -479,8 +480,9 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # keep the levels of an earlier call, even if this call asks for no levels, because no
-            # split may train on the validation problems of the levels
+            # if an earlier call or the shipped counts measured the levels, split by level again,
+            # even if this call has s_zero=0. Otherwise the other splits could train on the
+            # validation problems of the levels
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(

@@ -14,15 +14,16 @@ on the seed, the step, the problem and the rollout's index in its group. So with
 engine a resumed run writes the same log as an uninterrupted run. If the number of ranks changes,
 the log differs by rounding only.
 
-The method is the paper's: groups of n rollouts at temperature 0.6, A = (r - mean) / std, KL and
-entropy terms on Easy and none on Hard, importance weights against the engine's log-probs, one step
-of AdamW per batch (on-policy), 10 warm-up updates and lr = lr_base sqrt(B / 1024). The algorithm is
-GRPO; --algo can choose PPO or CISPO. docs/log.md has the objectives, and the values that we chose
-because the paper gives none. docs/takehome.md has the names of B_p, n and the like in TRL and veRL.
+The method is the paper's: groups of n rollouts at temperature 0.6, A = (r - mean) / std, importance
+weights against the engine's log-probs, one step of AdamW per batch (on-policy), 10 warm-up updates
+and lr = lr_base sqrt(B / 1024). KL and entropy terms are in the loss for easy problems and not for
+hard ones (--recipe). The algorithm is GRPO; --algo can choose PPO or CISPO. docs/log.md has the
+objectives, and the values that we chose because the paper gives none. docs/takehome.md has the
+names of B_p, n and the like in TRL and veRL.
 
-The objective is in `advantages` and `policy_loss` below; `update` combines them. To add a key, add
-a line to `config` in config.py. To add a reward, add a function to verifier.py.
-Needs config.py, verifier.py and core/.
+To change the objective, edit `advantages` or `policy_loss` below; `update` adds the KL and entropy
+terms. To add a key, add a line to `config` in config.py. To add a reward, add a function to
+verifier.py. Needs config.py, verifier.py and core/.
 """
 import collections
 import contextlib
@@ -185,11 +186,11 @@ PASS_TOKENS = dict(cpu=128, cuda=4096)
 def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cpu"]):
     """Cut rows into micro-batches; return each micro-batch as a list of row indices.
 
-    Rows are padded to the longest row of their micro-batch. Each micro-batch has at most
-    `micro_tokens` tokens, padding included, or a single row. The longest rows come first. group[i]
-    is the number of row i's problem; the rows of a problem share a micro-batch if they fit. A new
-    micro-batch also begins if the padding would otherwise reach both `pass_tokens` tokens and 10%
-    of the micro-batch. Less padding than that costs less than one more pass.
+    Rows are padded to the longest row of their micro-batch. A micro-batch has at most
+    `micro_tokens` tokens, padding included, unless it is a single row. The longest rows come first.
+    group[i] is the number of row i's problem; the rows of a problem share a micro-batch if they
+    fit. A new micro-batch also begins if the padding would otherwise be at least `pass_tokens`
+    tokens and at least 10% of the micro-batch. Less padding takes less time than one more pass.
     """
     # a piece is a list of rows of the same problem that stay in the same micro-batch
     group, pieces, newest = group or range(len(lengths)), [], {}
@@ -289,9 +290,9 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
     return torch.cat([last, rest], 1)
 
 
-# Compute each prompt once for all its rollouts if a prompt has SHARED_FROM rollouts or more on
-# average, or if at most half of the tokens (SHARED_TOKENS) are then left to compute. In other cases
-# it is faster to compute whole rows
+# Compute each prompt once for all its rollouts if prompts have at least SHARED_FROM rollouts on
+# average, or if this reduces the tokens to compute to half (SHARED_TOKENS) or less. Otherwise it is
+# faster to compute each row with its own prompt
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
@@ -468,10 +469,11 @@ def loss_rows(batch, cfg):
 def pack_batch(batch, cfg, device):
     """Return (tensors, N, has_rows) for the R rollouts whose loss this rank computes.
 
-    batch: a dict of this rank's `prompts` (lists of ids), `rollouts` (from engine.generate),
-    `rewards` (P, n) and the `step`. If there are several ranks, `numbers` are the positions of the
-    P problems in the whole batch. A rank generates and grades all rollouts of its problems.
-    For the loss, the whole batch is dealt to the ranks again, by length (`deal_rows`).
+    batch: a dict. It has `step`, and for this rank's P problems `prompts` (lists of ids),
+    `rollouts` (from engine.generate) and `rewards` (P, n). `numbers` are the positions of these
+    problems in the whole batch; one rank needs no `numbers`. A rank generates and grades all
+    rollouts of its problems. Then `deal_rows` deals the rollouts of the loss to the ranks again, by
+    length, so a rank also gets rollouts that other ranks generated.
     tensors: a dict of tensors, (R, ...) per rollout or (N,) per token. All are on `device`, except
     `ids`, which is moved there one micro-batch at a time. N: see `loss_rows`. If no rollout is left
     for this rank, has_rows is False and the tensors hold one dummy row, because FSDP needs a pass
@@ -722,16 +724,25 @@ def file_size(file):
 
 
 class Run:
-    """A run's problems, its folder with log, samples and checkpoints, and its progress.
+    """A run: its config, problems, models, files and progress.
 
-    A checkpoint holds weights, moments and the dict `state`. `state` has step (the number of
-    updates made), tokens, skipped, bad_in_a_row and wall_s. It has the sizes in bytes of log and
-    samples after the record of `step`, and the updates whose checkpoints to keep. It also has
-    `seen`, {id: [rollouts, solved rollouts]} of the training rollouts since the last evaluation,
-    and `seen_reward`, the sum of the rewards of these rollouts. If a checkpoint and an evaluation
-    are due after the same update, the checkpoint is saved first. A run that resumes from that
-    checkpoint therefore starts with the evaluation. `stop` holds the signals that asked the run to
-    stop.
+    The run's folder has the log, the samples and the checkpoints. A checkpoint holds weights,
+    AdamW's moments and the dict `state`:
+
+        step                     the number of updates made
+        tokens                   the number of response tokens in these updates
+        skipped                  the number of skipped updates
+        bad_in_a_row             how many of the latest updates in a row were skipped
+        wall_s                   the seconds that training took in all launches together
+        log_bytes, samples_bytes the sizes of the log and samples after the record of `step`
+        keep, pass               the updates that --keep_at and --pass_at ask for
+        seen                     {id: [training rollouts, solved ones]} since the last evaluation
+        seen_reward              the sum of the rewards of these rollouts
+        lora                     the base model and the rank of the adapters, if there are adapters
+
+    If a checkpoint and an evaluation are due after the same update, the checkpoint is saved first.
+    A run that resumes from that checkpoint therefore starts with the evaluation. `stop` is the list
+    of the signals that asked the run to stop.
     """
 
     def __init__(self, cfg):
@@ -754,7 +765,11 @@ class Run:
         self.last_eval, self.stop, self.log, self.header = "", [], None, None
 
     def due(self, m, every):
-        """Return whether m is 0, or update m reaches another multiple of `every` rollouts."""
+        """Return whether an action that is repeated every `every` rollouts is due after update m.
+
+        It is due if m is 0, or if the run's rollouts reach or pass a multiple of `every` in update
+        m. If `every` is 0, it is due only if m is 0.
+        """
         return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
 
     def open_log(self):
@@ -801,8 +816,8 @@ class Run:
     def load_models(self):
         """Load the learner's models and open the generator, the engine that makes the rollouts.
 
-        Raises BadInput if the log names another engine, if a prompt may be too long, or if this
-        kind of model cannot be trained.
+        Raises BadInput if the log names another engine or other base weights, if a prompt may be
+        too long, or if this kind of model cannot be trained.
         """
         cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
         name = self.engine_name = engine.engine_name(cfg)  # before torch is imported
@@ -811,6 +826,11 @@ class Run:
             raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
                            f"from {name}; use --engine={before}")
         base, rank = models.model_folder(cfg["model"]), cfg["lora_rank"]
+        self.base, before = base, (self.header or {}).get("base", base)
+        # --model is another run's folder, which now has newer weights than when this run began
+        if before != base:
+            raise BadInput(f"{self.folder}: began with the weights in {before}, but "
+                           f"--model={cfg['model']} has newer ones; --tag=NAME starts a new run")
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
@@ -865,12 +885,12 @@ class Run:
                       "not evaluated", file=sys.stderr)
         for key, updates in asked.items():
             state[key] = sorted(updates | set(state.get(key, ())))
-        # with adapters, a checkpoint holds no other weights, so `state` must name the base model
+        # a checkpoint holds the adapters but not the base model, so `state` must name that model
         if cfg["lora_rank"]:
-            base = Path(cfg["model"])
+            base = Path(self.base)
             state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
                                  rank=cfg["lora_rank"])
-        # one rank without a checkpoint can skip this: its generator already has the base weights
+        # with one rank and no checkpoint, no load is needed: the generator has the base weights
         if saved or WORLD > 1:
             self.generator.load(full_weights(self.learner.model))
         return saved is None
@@ -889,7 +909,8 @@ class Run:
         self.samples.truncate(min(state["samples_bytes"], file_size(self.samples)))
         # remove the model that was exported at a smaller budget, because training now continues
         shutil.rmtree(folder / "model", ignore_errors=True)
-        if new and ckpt.exists():  # all checkpoints are incomplete, or the log was deleted
+        # no checkpoint in ckpt/ can be used: all are incomplete, or the log was deleted
+        if new and ckpt.exists():
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
         if new:
@@ -897,7 +918,7 @@ class Run:
             versions = {name: sys.modules[name].__version__ for name in names}
             self.write(dict(
                 type="header", schema=1, config=cfg, derived=derive(cfg), **self.hashes,
-                engine=self.engine_name, device=str(self.learner.model.device),
+                base=self.base, engine=self.engine_name, device=str(self.learner.model.device),
                 versions=dict(python=sys.version.split()[0], **versions), commit=machine.commit(),
                 ranks=WORLD, loading_s=time.time() - START,
                 time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
@@ -940,7 +961,7 @@ class Run:
                 self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in
                                          (f"avg@{cfg['k']}", "reward") if key in record)
             self.write(record)
-        # `ids` is in file order, and it is empty before the first update
+        # list the problems in file order; `seen` is empty before the first update
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]
         if ids:
             drawn, correct = zip(*[state["seen"][i] for i in ids])
@@ -973,7 +994,7 @@ class Run:
     def count_update(self, m, index, correct, reward, tokens, bad):
         """Add update m to the counts in `state`: solved rollouts, reward, tokens, skipped steps."""
         state, n = self.state, self.cfg["n"]
-        # if there was an evaluation after update m - 1, it logged `seen`, so count from 0 again
+        # the evaluation after update m - 1 has logged `seen`, so start the counts again at 0
         if self.due(m - 1, self.cfg["eval_every"]):
             state.update(seen={}, seen_reward=0)
         for i, c in zip(index, correct):  # a batch that spans two epochs may have a problem twice
@@ -1026,7 +1047,7 @@ class Run:
             ended = "budget used" if status == "budget" else status
             print(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}",
                   file=sys.stderr)
-        # vLLM destroys the process group itself at exit
+        # vLLM destroys the process group at exit, so do it here for the hf engine only
         if WORLD > 1 and self.engine_name == "hf":
             import torch
             torch.distributed.destroy_process_group()
@@ -1061,9 +1082,9 @@ def build_learner(model, ref, critic, cfg, device, base):
 def stop_at_signals(stop):
     """Install handlers that append SIGTERM and SIGINT (Ctrl-C) to the list `stop`.
 
-    If the run is generating, it then drops the rollouts and stops. If it is in an update, it stops
-    after the update. A second Ctrl-C ends the process at once; the next start resumes from the last
-    checkpoint.
+    If a signal comes while the run generates, the run drops these rollouts and stops. If a signal
+    comes during an update, the run stops after the update. A second Ctrl-C ends the process at
+    once; the next start resumes from the last checkpoint.
     """
     def handle(number, _):
         if number == signal.SIGINT and stop:
@@ -1164,8 +1185,8 @@ def main(argv):
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:
-                # save no checkpoint. The newest one is from before these updates, unless --keep_at
-                # names one of them
+                # the last 10 updates were skipped, so save no checkpoint. The newest checkpoint is
+                # older than these updates, unless --keep_at asked for a checkpoint of one of them
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad
@@ -1175,8 +1196,8 @@ def main(argv):
             bar.update(B)
             bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
-            # evaluate after the last checkpoint is saved. A run to a larger C resumes from that
-            # checkpoint, so its log does not have this extra evaluation
+            # this evaluation comes after the last checkpoint. If the run is continued to a larger
+            # C, it resumes from that checkpoint, and this evaluation is cut from its log
             if not run.due(M, cfg["eval_every"]):
                 run.evaluate(M)
             status = "budget"

@@ -11,7 +11,8 @@ every script; the name is part of a run's identity.
 - Training uses the rewards unchanged. If a reward is not a number from 0 to 1, the run ends.
 - A rollout counts as solved only if its reward is 1. `correct`, avg@k, best@k, worst@k and pass
   rates count solved rollouts. If some rewards are between 0 and 1, the log also has their mean.
-- If the chat template ends the prompt with an opened <think>, `text` begins with that <think>.
+- If the chat template ends the prompt with an opened <think>, `text` (the argument of the function
+  above) begins with <think>.
 
     python verifier.py '\frac{1}{2}' 'It is \boxed{0.5}.'    # grade one pair: right
 

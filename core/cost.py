@@ -31,8 +31,8 @@ LOGIT_BYTES = 350
 # A decoding step takes STEP_S seconds of CPU work, plus ROLLOUT_S for each rollout. Both are fitted
 # to a model of 0.5B: its steps took 2.5, 3.6 and 9.2 ms with 8, 64 and 256 rollouts
 STEP_S, ROLLOUT_S = 2e-3, 24e-6
-# Seconds that an update takes besides generation, forward and backward, for the engine's sleep and
-# wake-up, grading, allocating memory again, and the log. Measured with a 135M model and 32 rollouts
+# Seconds of an update that are not generation, forward or backward: the engine's sleep and wake-up,
+# grading, allocating memory again, and the log. Measured with a 135M model and 32 rollouts
 UPDATE_S = 3.4
 # PROMPT: tokens of a prompt. MEAN: mean tokens of a response, or SHORT x max_new_tokens if that is
 # less. SIGMA: sigma of the lognormal length of a response. CUT: share of the responses that run to
@@ -85,7 +85,7 @@ def sizes(shape):
     width = shape.get("head_dim") or d // heads
     q, kv = heads * width, (shape.get("num_key_value_heads") or heads) * width
     layer = 2 * d * q + 2 * d * kv + 3 * d * ff + 2 * d
-    # the adapter of a matrix has (rows + columns) parameters for each rank
+    # the adapter of a matrix has rank * (rows + columns) parameters; here the rank is 1
     sides = 2 * (d + q) + 2 * (d + kv) + 3 * (d + ff)
     head = 0 if shape.get("tie_word_embeddings") else V * d
     body = V * d + L * layer
@@ -127,9 +127,9 @@ def update_bytes(s, cfg, gpus):
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     N = T  # the worst case: all tokens are response tokens
 
-    # Under FSDP, and if only adapters are trained, weights and residual stream are in bf16. Else
-    # autocast leaves the residual stream in fp32, and every linear layer makes a bf16 copy of its
-    # input and of its weights.
+    # Weights and residual stream are in bf16 in two cases: under FSDP, and if only adapters are
+    # trained. In all other cases autocast leaves the residual stream in fp32, and every linear
+    # layer makes a bf16 copy of its input and of its weights.
     bf16 = bool(split or adapters)
     residual = 2 if bf16 else 4
     # Copies of inputs, in bytes per token and unit of d: an adapter copies the input of its matrix,
@@ -149,7 +149,8 @@ def update_bytes(s, cfg, gpus):
         reference=bool(cfg["kl_coef"]) * (kept + 2 * whole + 12 * chunk),
         backward_logits=kept + whole + 24 * chunk + head * (2 if split else 4),
         backward=kept + whole + 2 * gathered + layer * recompute + 4 * T * ff + head * split,
-        # after the last layer: embedding and head in bf16, and their gradients in bf16 and in fp32
+        # At the end of the backward pass FSDP holds the weights of embedding and head in bf16, and
+        # their gradients in bf16 and in fp32
         end=4 * whole)
     batch = 40 * cfg["B_p"] * cfg["n"] * mean_length(cfg) / gpus
     return state_bytes(s, cfg, gpus) | dict(batch=batch, activations=max(peaks.values()))
@@ -159,9 +160,9 @@ def generation_bytes(s, cfg, gpus, engine):
     """Return (parts, response): the memory of generation on each GPU.
 
     parts: dict(trainer, engine) in bytes. `trainer` is all of `state_bytes` except the gradients.
-    `engine` is the engine's bf16 copy of all weights. For vLLM it includes a forward pass: the
-    logits of `gen_batch` rollouts, in fp32 and as log-probs, plus 1 GB (from vLLM's source).
-    response: bytes of the KV cache of a response of full length.
+    `engine` is the engine's bf16 copy of all weights. For vLLM it includes what a forward pass
+    takes, according to vLLM's source: the logits of `gen_batch` rollouts, in fp32 and as log-probs,
+    and 1 GB for the rest of the pass. response: bytes of the KV cache of a response of full length.
     """
     parts, copy = state_bytes(s, cfg, gpus), 2 * s["P"]
     trainer = sum(parts.values()) - parts["gradients"]

@@ -6,8 +6,9 @@ half of a file's questions, it belongs to an instruction and is ignored.
 - Near duplicates share 80% of their runs, and they have the same numbers, signs and functions.
   Problems that differ in a number, a + or a sine are not duplicates.
 - A leak is a problem that contains 80% of the runs of a test problem. The rest of its text is
-  ignored, because an overlooked leak costs more than a lost training problem. A short test problem
-  leaks only if whole sentences of the other problem equal it, or if the two are near duplicates.
+  ignored, because an overlooked leak costs more than a lost training problem. If the test problem
+  is short, a stricter rule holds: the test problem must equal one or more whole sentences of the
+  leak, or the two problems must share 80% of their runs.
 """
 import re
 import unicodedata
@@ -78,7 +79,9 @@ def compact(words):
 
 
 def runs(words, usual=frozenset()):
-    """Return the set of runs of three words that are not in `usual`. If all are, return them all.
+    """Return the set of runs of three words that are not in `usual`.
+
+    If every run is in `usual`, return all runs.
     """
     all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     return all_runs - usual or all_runs
@@ -87,8 +90,8 @@ def runs(words, usual=frozenset()):
 def marked_runs(words, usual):
     """Return the runs, each prefixed with the question's numbers, signs and functions.
 
-    So two questions with different numbers, signs or functions share no run. If these are equal,
-    the prefix does not change the Jaccard index.
+    If two questions differ in numbers, signs or functions, their prefixes differ, so they share no
+    run. If not, their prefixes are equal and do not change the Jaccard index.
     """
     marks = " ".join(word for word in words if word[0].isdigit() or word in MARKS)
     return {f"{marks}|{run}" for run in runs(words, usual)}
@@ -144,7 +147,7 @@ def leak_finder(foreign):
                     words += piece
                     if compact(words) in short:
                         return short[compact(words)]
-                    if len(words) > 2 * LONG:  # longer than any short test problem
+                    if len(words) > 2 * LONG:  # too long to equal a short one
                         break
         return None
     return leak

@@ -137,7 +137,7 @@ class HFEngine:
             self.model, self.trained = lora.freeze(copy.deepcopy(model), bf16), None
             if model.device.type == "meta":
                 self.model.to_empty(device=device).tie_weights()
-                # `load` also copies the trained model's buffers, which are still empty now
+                # the buffers of the trained model have no values yet, so `load` copies them too
                 self.trained = model
             self.model.to(device)
 
@@ -178,12 +178,13 @@ def free_memory_share():
 class VLLMEngine:
     """vLLM 0.32 in this process, with the model at `path`.
 
-    If load is "auto", the engine reads the weights at `path`. If it is "dummy", the engine has no
-    useful weights until its method `load` is called. alone: True if no trainer shares the GPU; the
-    engine then never sleeps. If tensor_parallel = 1, each rank has its own engine. If it is larger,
-    groups of `tensor_parallel` consecutive ranks share an engine, and each GPU of a group holds a
-    part of every layer. The last bits of log-probs depend on which rollouts are decoded together,
-    so a resumed run differs from an uninterrupted one by rounding.
+    If the argument `load` is "auto", the engine reads the weights at `path`. If it is "dummy", the
+    engine has no useful weights until the method `load` is called. alone: True if no trainer shares
+    the GPU; the engine then never sleeps. If tensor_parallel = 1, each rank has its own engine. If
+    it is larger, groups of `tensor_parallel` consecutive ranks share an engine, and each GPU of a
+    group holds a part of every layer. The last bits of log-probs depend on which rollouts are
+    decoded together. This may change when a run is resumed, so a resumed run may differ from an
+    uninterrupted run by rounding.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
@@ -239,9 +240,9 @@ class VLLMEngine:
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        # restore LD_PRELOAD. vLLM's CPU build adds its libraries for worker processes, which we do
-        # not use. If their path has a space, the linker splits the path there and prints a warning
-        # in every process that starts later
+        # vLLM's CPU build adds libraries to LD_PRELOAD for its worker processes. We start no
+        # workers, so restore the old value. Otherwise, if a library's path has a space, the linker
+        # splits the path there, and each process that starts later prints a warning
         os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
@@ -300,7 +301,7 @@ class VLLMEngine:
                     params = SamplingParams(seed=seeds[j] >> 1, **sampling)
                     name, = self.llm.enqueue(dict(prompt_token_ids=prompts[j]), params,
                                              use_tqdm=False)
-                    # vLLM names a request NUMBER-RANDOM, but its outputs only NUMBER
+                    # enqueue returns NUMBER-RANDOM, but the output's request_id is only NUMBER
                     running[name.partition("-")[0]] = j
                 requests, steps = core.step(), steps + 1
                 # ranks that share an engine must stop together. They exchange `quit` only every 16
@@ -312,7 +313,7 @@ class VLLMEngine:
                     if request.finished:
                         yield running.pop(request.request_id), request.outputs
         finally:
-            core.abort_request(list(running))  # some requests still run if the caller stops early
+            core.abort_request(list(running))  # requests that still run if the caller stops early
 
     def to_tensors(self, outs):
         """Return vLLM's outputs as a dict of tensors, in the format of the function `generate`."""
@@ -422,9 +423,8 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     max_new_tokens and gen_batch. seeds[j] seeds a table of uniforms for prompt j, and rollout i of
     the prompt uses row i of the table. So a rollout depends neither on `gen_batch` nor on the other
     prompts. Raises Stopped once the list `quit` is not empty. The n rollouts of a prompt are
-    consecutive rows of the result, so a reshape to (P, n) gives the groups. T is the number of
-    tokens of the longest response.
-        tokens (P n, T) int64: responses with their stop tokens, padded at the end
+    consecutive rows of the result, so a reshape to (P, n) gives the groups.
+        tokens (P n, T) int64: responses with their stop tokens, padded to the longest, T tokens
         logps (P n, T) float32: log-probs of the tokens, 0 in the padding
         length (P n,) int64: tokens of each response
         stopped (P n,) bool: whether a response ended with a stop token, not at max_new_tokens
@@ -481,8 +481,8 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     # inference mode is faster than no_grad. The returned tensors are created before the block,
     # because the update cannot use tensors that were created in inference mode
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        # pass logits_to_keep as an index tensor. If it is an int, transformers slices the hidden
-        # states, and torch then copies the frozen output weights for each prompt
+        # pass logits_to_keep as an index tensor. With an int, the last hidden states would be a
+        # slice, and torch would copy the frozen output weights once per prompt to multiply by them
         last = torch.tensor([ids.shape[1] - 1], device=ids.device)
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
                        position_ids=position, past_key_values=cache,

@@ -85,7 +85,7 @@ def tame(sympy):
             raise ValueError(f"not a formula: {text[:80]!r}")
         return parse(text, *args, **kwargs)
 
-    def arithmetic(text):  # allow only digits, brackets and + - * /, so not 5j or (x + x)/x
+    def arithmetic(text):  # refuse all but digits, brackets and + - * /
         if re.search(r"[^\d\s+\-*/()]|\*\s*\*|/\s*/", text, re.ASCII):
             raise ValueError(f"not arithmetic: {text[:80]!r}")
         return parse(text)

@@ -12,7 +12,8 @@ from core.log import save_json
 from core.problems import set_hash, write_problems
 
 INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
-NO_ANSWER = "(any that fits)"  # field `answer` of a problem with more than one right answer
+# the text in the field `answer` of a problem with more than one right answer
+NO_ANSWER = "(any that fits)"
 SETTINGS = "task task_args size n_val seed".split()
 VERSION = "0.1.25"
 # Tasks of reasoning-gym 0.1.25 that are not used: the verifiers of the first two accept wrong

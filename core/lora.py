@@ -1,4 +1,4 @@
-"""core/lora.py: low-rank adapters (--lora_rank), if AdamW's state does not fit in GPU memory.
+"""core/lora.py: low-rank adapters (--lora_rank), which train in less GPU memory.
 
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --lora_rank=32 --lr_base=1e-5 ...
 

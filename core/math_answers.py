@@ -212,8 +212,8 @@ def load():
 def score(gold, answer):
     r"""Return whether `answer` equals `gold`. Both are contents of a \boxed{}. May hang or raise.
 
-    If `answer` is empty, return whether the gold has a value, because no answer can equal a gold
-    without a value.
+    An empty `answer` asks about the gold alone: return whether it has a value. A gold without a
+    value is useless, because no answer can equal it.
     """
     from math_verify import verify
     how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
@@ -294,11 +294,11 @@ def read(text):
 
 
 def inequalities(text, readings):
-    """Return `readings` of `text`. If it has inequalities in one letter, add their solution set.
+    """Return `readings` of `text`, changed if it joins inequalities in one letter.
 
-    An example of such a text is "x < 1 or x > 2". math-verify reads both "and" and "or" as a set of
-    two relations. So if the text has "and", return only the solution set. Otherwise the text with
-    "and" would equal the text with "or".
+    If they are joined by "or", as in "x < 1 or x > 2", add their solution set. If they are joined
+    by "and", return only their solution set. The `readings` are dropped in this case, because
+    math-verify reads "x < 1 and x > 2" and "x < 1 or x > 2" as the same set of two relations.
     """
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
@@ -319,8 +319,7 @@ def mend(grader):
     - math-verify accepts exact values that differ by less than 1e-15 and decimals that differ by
       less than 5e-7. So it calls the small values 1/2004! and 1/2006! equal.
     - math-verify accepts equations with the same solutions or the same difference of sides. So it
-      calls all equations that always hold (0=0) equal to each other, and all equations that never
-      hold equal to the empty set.
+      calls 0=0 and 1=1 equal, and it calls an equation without solutions equal to the empty set.
     - math-verify simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
     - math-verify takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n), which
       are equal only for positive n.
@@ -350,7 +349,7 @@ def is_constant(value):
 
 
 def close(gold, answer):
-    """Return whether two values that math-verify calls equal are also equal by our `differ`."""
+    """Return whether two values that math-verify calls equal are also equal by `differ`."""
     from math_verify.grader import get_pct_val
     if get_pct_val(gold, gold) == get_pct_val(answer, answer):
         return True  # 9% is 9
@@ -363,11 +362,12 @@ def close(gold, answer):
 def differ(gold, answer, k=0):
     """Return whether gold and answer differ after their letters are replaced by random numbers.
 
-    `place(k)` gives the numbers. Exact values are computed to as many digits as the decision needs.
-    Two decimals are equal if they differ by less than 1e-12 of their size. If only one of the two
-    is a decimal, math-verify has already compared six decimal places. These are too few for numbers
-    below 0.001, so here six significant digits are compared. Raise an error if gold or answer has
-    no value.
+    k: the random seed. Raise an error if gold or answer has no value.
+    - Exact values are computed to as many digits as the decision needs.
+    - If gold or answer is a decimal, such as 0.00012, math-verify has already compared six decimal
+      places. For numbers below 0.001 this is too few, so six significant digits are compared here.
+    - Other values with decimals in them, such as 0.3 x, differ if the difference is more than 1e-12
+      of their size.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
     # call doit() first, because computing the digits of an unevaluated sum takes seconds
@@ -393,8 +393,10 @@ def place(k, *values):
 
 
 def equal_on_domain(gold, answer):
-    """Return whether answer and gold are equal at random values of their letters for which all
-    roots in the gold are real."""
+    """Return whether answer and gold are equal wherever all roots in the gold are real.
+
+    They are compared at random values of their letters.
+    """
     roots = [power.base for power in gold.atoms(Pow) if not power.exp.is_integer]
     if not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols:
         return False
@@ -427,9 +429,9 @@ def same_relation(gold, answer):
 def is_set(relation, other):
     """Return whether `relation` may equal the set `other`, which math-verify calls equal to it.
 
-    An equation may not equal the empty set, unless the right side of the equation is a set. Any
-    other relation needs an unknown. If `relation` is no relation or `other` is no set, return True,
-    because there is nothing to check.
+    An equation may not equal the empty set, unless the right side of the equation is a set. An
+    inequality without an unknown, such as 0 < 1, may not equal any set. If `relation` is no
+    relation or `other` is no set, return True, because there is nothing to check.
     """
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True

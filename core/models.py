@@ -139,8 +139,8 @@ def load_weights(kind, path, device="cpu", **settings):
 
     The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes
     only, and `load_shards` sets its weights and buffers after the model is sharded over the ranks.
-    The head of a critic has no useful values, because no file contains a head. settings: values
-    that override config.json. Raises BadInput if the model cannot be loaded.
+    The head of a critic has no useful values, because the files of a language model contain no such
+    head. settings: values that override config.json. Raises BadInput if the model cannot be loaded.
     """
     import torch
     with load_errors(check_model_path(path)) as transformers:
@@ -281,8 +281,8 @@ def logits_of(model, hidden):
     `hidden`, and then calls the model's own forward method.
     """
     output = BodyOutput((hidden[None],))
-    # replace get_decoder() too, because OPT's forward method calls it instead of base_model. Do not
-    # replace the output embedding, which BERT returns as its get_decoder()
+    # replace get_decoder() too, because OPT's forward method calls it instead of base_model. But
+    # keep the output embedding: in ModernBERT's decoder, get_decoder() returns it
     bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
     for body in bodies:
         body.forward = lambda *args, **kwargs: output
@@ -392,8 +392,8 @@ def checkpoint_activations(model):
     """Make layers keep only their inputs, and recompute the rest in the backward pass."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
     for layer in layer_list(model):
-        # transformers recomputes only layers in training mode. The dropouts inside a layer are
-        # modules of their own and stay in eval mode
+        # transformers recomputes a layer only in training mode. Do not call layer.train(), which
+        # would also turn on the dropouts inside the layer
         layer.training = True
 
 
@@ -439,8 +439,8 @@ def write_model(folder, model, tokenizer, dtype):
 def write_settings(folder, model, tokenizer):
     """Write the config, the generation config and the tokenizer of a model.
 
-    The generation config is written without the checks of transformers, which refuses to save some
-    settings that it loads, such as Llama 2's temperature without do_sample.
+    The method save_pretrained of a generation config refuses some settings that transformers can
+    load, such as Llama 2's temperature without do_sample. So this function does not call it.
     """
     model.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -452,8 +452,8 @@ def training_state(trained):
     """Return {name: tensor} of the weights, buffers and AdamW moments that a checkpoint holds.
 
     The tensors share memory with the models and optimizers, so `load_checkpoint` can read into
-    them. trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME. The moments
-    of the weight are called prefix + "exp_avg." + NAME and prefix + "exp_avg_sq." + NAME.
+    them. trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME. AdamW's
+    state for the weight is called prefix + KEY + "." + NAME, for KEY = step, exp_avg, exp_avg_sq.
     """
     import torch
     tensors = {}
@@ -472,8 +472,8 @@ def training_state(trained):
     return tensors
 
 
-# The approximate size of a checkpoint file in bytes. It is small, because the host's memory holds
-# two copies of a file while the file is written
+# The approximate size of a checkpoint file in bytes. A small size is chosen, because the host's
+# memory holds two copies of a file while the file is written
 FILE_BYTES = 2**29
 
 

@@ -215,7 +215,8 @@ def write(fig, path, small=""):
     part = f"{path}.{os.getpid()}.png"
     small = wrap(small, int(16 * fig.get_figwidth()))
     if small and fig.legends:
-        # write `small` as the legend's title, because text below would cover the legend
+        # the legend is at the bottom of the figure, so put `small` into its title. A separate text
+        # at the bottom would cover the legend
         fig.legends[0].set_title(small, prop=dict(size=8))
         fig.legends[0].set_frame_on(False)
     elif small:

@@ -27,9 +27,9 @@ def spawn(command, out, place):
     """Start a process from the shell words `command`, and write its output to the file `out`.
 
     place: extra environment variables of the process. The process gets its own session, so that a
-    Ctrl-C in the terminal does not reach it: torchrun and srun would pass it on to the ranks. A
-    shell splits the command, because the user's LAUNCH may contain quotes. `env` starts the
-    command, so that LAUNCH="A=1 nice" works.
+    Ctrl-C in the terminal does not reach it. If the process is torchrun or srun, it would pass the
+    Ctrl-C on to the ranks. A shell splits the command, because the user's LAUNCH may contain
+    quotes. `env` starts the command, so that LAUNCH="A=1 nice" works.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -43,10 +43,10 @@ def pool(jobs, places, stop):
 
     jobs: a list of (name, shell words, output file). places: a list of dicts of environment
     variables, such as the ids of a job's GPUs. A place has at most one running job. stop: a list
-    that is empty until a signal handler appends to it. After that no job starts, and the running
+    that is empty until a signal handler appends to it. Then no more jobs start, and the running
     jobs get SIGTERM, on which train_grpo.py saves a checkpoint. `pool` waits until they have ended.
-    It also stops the jobs in this way if another process, such as Slurm, sends SIGTERM to one of
-    them, or if the program that reads our output has ended.
+    The same happens if a SIGTERM from another process, such as Slurm, ended a job, or if the
+    program that reads our output has ended.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
     terminal = sys.stdout.isatty()
@@ -90,7 +90,7 @@ def pool(jobs, places, stop):
 
 
 def handle_signals(numbers, handler):
-    """Set `handler` for the signals `numbers`. If nohup set SIGHUP to be ignored, leave it so."""
+    """Set `handler` for the signals `numbers`. If SIGHUP is ignored (nohup), keep it ignored."""
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)

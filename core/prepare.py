@@ -20,7 +20,7 @@ from core.sweep import (arms, check_environment, preset_of, python, recipe_words
                         sweep_folder, unfinished)
 
 # The names of split files. A band is a range of avg@s. A level (extreme or level_...) is a range of
-# the pass rate by s_zero rollouts. A mixture (mix_...) has problems of several levels
+# avg@s_zero. A mixture (mix_...) has problems of several levels
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
                    r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+))_(train|val)\.jsonl")
 
@@ -41,13 +41,13 @@ def prepare(preset, argv):
             (Path(c["data"]), c["model"], c["s_zero"], c["verifier"], Path(file)) for c in sweeps
             for file in (c["train_set"], *files(c["val_set"]))):
         words, splits = [f"--data={data}", f"--model={model}", *given], data / "splits"
-        # 1. a file in another folder, such as AIME24's, is made by the prepare.py next to the file
+        # 1. a file outside the data folder, such as AIME24's, is made by the prepare.py next to it
         if not file.exists() and not file.is_relative_to(data):
             if not (file.parent / "prepare.py").exists():
                 raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
             call(file.parent / "prepare.py", f"--data={file.parent}")
-        # 2. problems and base model. If --task is given, prepare.py runs even if all files exist,
-        # to check that the problems are of this task, because the task is not in a run's name
+        # 2. problems and base model. If --task is given, prepare.py runs even if all files exist.
+        # It raises an error if these are of another task. The name of a run would not show this
         has_task = any(w.startswith(("--task=", "--task_args=")) for w in given)
         if (has_task or lacks(data, model, file)) and (data / "prepare.py").exists():
             print(f"problems and base model: {data}/prepare.py", flush=True)
@@ -109,10 +109,10 @@ def lacks(data, model, file):
 
 
 def check_splits(data, model, file, verifier):
-    """Return whether the folder of the split `file` has levels, which need s_zero rollouts.
+    """Return whether the folder of the split `file` has levels (splits by avg@s_zero).
 
-    Raise BadInput if the splits in this folder are of an earlier problem file, or if they were
-    measured with another verifier, or for another model whose folder has the same name.
+    Raise BadInput if the split has a problem that its problem file no longer has, or if the splits
+    were measured with another verifier, or for another model whose folder has the same name.
     """
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}

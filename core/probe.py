@@ -61,7 +61,10 @@ def compile_kernel(device="cuda"):
 
 
 def missing_tools():
-    """Return a list of what this machine lacks for Triton: a C compiler, Python's header."""
+    """Return a list of the things that Triton needs and this machine lacks, as text.
+
+    Triton needs a C compiler and the header Python.h.
+    """
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     header = Path(sysconfig.get_paths(scheme)["include"], "Python.h")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -46,9 +46,8 @@ def read_problems(path):
             if value is None or not str(value).strip():
                 raise BadInput(f"{path}:{i}: the problem has no {field}")
             if isinstance(value, (list, dict)):  # such as chat turns
-                raise BadInput(f"{path}:{i}: {field} is not a string; write an answer in JSON as "
-                               "a string. If the prompts are chat turns, data/guru_math/prepare.py "
-                               f"--source={path} reads them")
+                raise BadInput(f"{path}:{i}: {field} is not text; write it as a string, or use "
+                               f"data/guru_math/prepare.py --source={path}, which reads chat turns")
             # replace lone surrogates, which JSON can encode and tokenizers refuse
             problem[field] = str(value).encode(errors="replace").decode()
         if not isinstance(problem.get("begin", ""), str):
@@ -66,8 +65,8 @@ def read_problems(path):
 def is_made(folder, cfg, keys):
     """Return whether problems.jsonl of a data folder exists.
 
-    Raise BadInput if problems.jsonl was made with other settings, so that manifest.json and `cfg`
-    have different values for one of `keys`.
+    manifest.json holds the settings that problems.jsonl was made with. Raise BadInput if the
+    manifest is missing, or if it differs from `cfg` in one of `keys`.
     """
     out, manifest = folder / "problems.jsonl", folder / "manifest.json"
     if not out.exists():
@@ -84,7 +83,7 @@ def is_made(folder, cfg, keys):
 
 
 def write_problems(path, problems):
-    """Write a problem file under another name, then rename it."""
+    """Write a problem file. An older file is replaced only after all problems are written."""
     with atomic_write(path) as part:
         part.write_text("".join(json.dumps(p) + "\n" for p in problems))
 
@@ -99,7 +98,8 @@ def set_hash(problems):
 def copies(problems):
     """Return for each problem the index of the first problem with the same prompt and begin.
 
-    An evaluation set may repeat its problems, such as a file with 16 copies of AIME.
+    Differences in white space are ignored. Copies occur in evaluation sets: for example, a file may
+    contain each problem of AIME 16 times.
     """
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
@@ -120,9 +120,9 @@ def subset(problems, D, seed):
 def tokenize(problems, tokenizer):
     """Return the prompts as token ids, a list of lists.
 
-    If the tokenizer has a chat template, a prompt is one user turn. If the template prints a date,
-    the date is DATE. The problem's `begin` comes after the turn, as if the model had written it.
-    Print a warning if the vocabulary lacks a part of a prompt.
+    If the tokenizer has a chat template, the prompt is written as one user turn. If the template
+    prints a date, the date is DATE. The problem's `begin` comes last, because it is the start of
+    the model's answer. Print a warning if a prompt has text that is not in the vocabulary.
     """
     texts = [p["prompt"] for p in problems]
     if tokenizer.chat_template:  # the template writes the special tokens

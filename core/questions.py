@@ -26,8 +26,8 @@ INSTRUCTION = r"Please output the final answer within \boxed{}."
 # Pairs of columns (question, answer). A file is read by the first pair whose two columns it has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# The source of AIME24. data/aime24/prepare.py uses it. So does the prepare.py of another data
-# folder if the default file of --against, which has AIME24's problems, is missing
+# The source of AIME24, for data/aime24/prepare.py. The default file of --against has AIME24's
+# problems. If this file is missing, the prepare.py of another folder makes it from this source
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 # the settings that decide the content of problems.jsonl
@@ -65,7 +65,7 @@ def fetch(source, revision, folder):
             return path
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import logging
-    logging.set_verbosity_error()  # otherwise it prints ten lines about download retries
+    logging.set_verbosity_error()  # otherwise the library prints ten lines on retries
     try:
         return Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
     except Exception as e:  # OSError, ValueError or an error of httpx or of huggingface_hub
@@ -272,12 +272,12 @@ SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
 
 
 def question_and_prompt(prompt):
-    r"""Return (the question, a prompt that requests \boxed{}) for the prompt of a data set.
+    r"""Return (question, new prompt) for `prompt`, the prompt of a data set.
 
-    From the question, sentences that only request a form of the answer are removed. From the
-    prompt, sentences that request a form other than the box are removed. If no sentence requests
-    the box, INSTRUCTION is added to the prompt. If a sentence that would be removed from the prompt
-    also has a number or a formula, it may be part of the question, so the returned prompt is "".
+    The question is `prompt` without the sentences that only request a form of the answer. The new
+    prompt keeps a sentence that requests \boxed{}, but not one that requests another form. If none
+    requests \boxed{}, INSTRUCTION is added. If a sentence that requests another form also has a
+    number or a formula, it may be part of the question. In this case the new prompt is "".
     """
     prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
     pieces, question, shown = [*SENTENCES.split(prompt), ""], "", ""

@@ -92,8 +92,9 @@ def over_distinct(values, copies):
 def training_rewards(steps, cfg, unit, spent):
     """Return the training reward as if it came from evaluations: {C: record}.
 
-    A record has the mean over the updates between two evaluations. The rollouts of an update come
-    from the policy before the update, so C is the budget spent before the update.
+    Each record has the mean over the updates in a window of `eval_every` rollouts, or of B_p n
+    rollouts if this is larger. The rollouts of an update come from the policy before it, so each
+    update counts at the budget spent before it. C is the budget spent at the window's middle.
     """
     width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
     before = dict(step=0, rollouts=0, tokens=0)
@@ -110,8 +111,8 @@ def training_rewards(steps, cfg, unit, spent):
         if window[-1][-1] < (i + 0.5) * width:
             continue
         x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
-        # if the window has only the first update, no rollouts precede it, so take the cost of a
-        # rollout from the whole run
+        # if the window has only the first update, the cost of a rollout would be 0 / 0, so take the
+        # cost from the whole run
         if not rollouts:
             x, rollouts = spent(before, before["step"]), before["rollouts"]
 

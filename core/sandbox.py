@@ -35,8 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # NAME, INSTALL     the library, and the command that installs it
 # gold(problem)     returns the reference answer as text; may raise BadInput
 # answer(text, most)  returns the answer in a response, or "". If the answer has more than `most`
-#                   characters, it may be cut to `most` + 1 characters or more, so that `check`
-#                   still sees that it is too long
+#                   characters, the first `most` + 1 are enough, because they show `check` that the
+#                   answer is too long
 # load()            returns a function score(gold, answer), which returns a number in [0, 1]. If
 #                   score raises, the verdict is ERROR. If the library is missing, load raises
 #                   ImportError
@@ -225,8 +225,8 @@ def serve(kind):
 def grade_lines(score, server, others):
     """Run a child of the fork server: for each line from `server`, send one MESSAGE back.
 
-    others: the fork server's files. The child closes its copies of them. Otherwise the pipe to the
-    trainer would stay open when the server dies, and the trainer would not notice.
+    others: files of the fork server that the child inherits and must close. One of them is the pipe
+    to the trainer. If a child kept it open, the trainer would not notice that the server died.
     """
     import resource
     for other in others:

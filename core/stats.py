@@ -119,9 +119,10 @@ def values_of(run, metric, grid, checkpoints=math.inf):
     values: (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the run is alive, 0 if it
     diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
 
-    A run that collapses falls faster than a spline bends, so an evaluation more than JUMP standard
-    deviations from the spline is not smoothed. A value at C uses the evaluations up to C and, to
-    interpolate, the next evaluation. Later evaluations count only in `checkpoints`.
+    The value at C is interpolated between the smoothed rewards at two evaluations, the last before
+    C and the next. The smoothed reward at an evaluation uses no later evaluations. They count only
+    in `checkpoints`. A spline cannot follow the sudden fall of a run that collapses, so an
+    evaluation more than JUMP standard deviations from the spline is not smoothed.
     """
     trained = run["C"] > 0
     x, (lo, hi) = np.log(run["C"][trained]), reach(run)
@@ -276,8 +277,8 @@ def add_estimates(cells, G, checkpoints):
     # the noise is estimated without diverged runs, because divergence is not noise
     usable = ~np.isnan(values[..., 0]) & ~died
 
-    # a part is a set of budgets at which the same runs are usable, as (indices of these runs,
-    # indices of the budgets)
+    # budgets at which the same runs are usable form one part. A part is a pair: the indices of
+    # these runs, and the indices of the budgets
     patterns, which = np.unique(usable, axis=1, return_inverse=True)
     parts = [(np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i))
              for i, pattern in enumerate(patterns.T) if pattern.any()]
@@ -481,9 +482,10 @@ def held_out(cells):
 def heldout_reward(cells, held=None):
     """Return the reward (G,) of the best cell at each budget, without the winner's curse.
 
-    The cell is chosen on some runs and problems and scored on others (`held_out`), so a fold may
-    score another cell than `best`. If there is only one seed, the luck of the chosen run remains.
-    held: a result of `held_out`, if the caller has one already.
+    In each fold, a cell is chosen on some runs and problems and scored on others (`held_out`). The
+    reward is the mean score of the folds. The folds may choose different cells. If there is only
+    one seed, the luck of the chosen run remains. held: a result of `held_out`, if the caller has
+    one already.
     """
     choice, scored = held or held_out(cells)
     rewards = np.take_along_axis(scored, choice.argmax(0)[None], 0)[0]  # (F, G)
@@ -498,8 +500,9 @@ def stop_before(cells, j, held=None):
 
     A stop is a cell at a smaller budget, dict(cell, j, reward, gain). It is chosen on some runs and
     problems and scored on others. Its reward must be more than two standard errors above the reward
-    of the best cell at j. The error covers problems and checkpoints. held: a result of `held_out`,
-    if the caller has one already.
+    of the best cell at j. The error covers problems and runs. If the stop is a checkpoint of the
+    best cell itself, the error covers problems and checkpoints. held: a result of `held_out`, if
+    the caller has one already.
     """
     top = best(cells, j)
     if top is None or j == 0:
@@ -554,15 +557,16 @@ def panel_of(cells, grid, end=math.inf):
     """Return one panel of frontier.json: the frontier of cells, its switches of n and its ties.
 
       envelope  dict(C, B_p, n, lr, highest, reward, lo, hi), the best cell at each budget
-      near      at every fourth budget the (B_p, n) that are tied with the best
+      near      at every fourth budget and the last, the (B_p, n) that are tied with the best
       switches  the changes of the best n, dicts of `overtakes` with why and clear
 
     highest: the mean of the best cell. reward: the held-out reward that the report prints, with its
-    interval from lo to hi. why: "begins" if the new n has no runs before the switch, "ends" if the
-    old n has no runs after it, else "crossing". clear: whether the switch exceeds the error. A
-    crossing is clear if its `lo` or `hi` is known. The other two kinds are always clear. But if
-    several clear switches have the same `from` and `to`, only the first of them counts as clear.
-    end: the last budget.
+    interval from lo to hi. end: the last budget.
+
+    why: "begins" if the new n has no runs before the switch, "ends" if the old n has no runs after
+    it, else "crossing". clear: False if an earlier clear switch has the same `from` and `to`. If
+    there is no such switch, "begins" and "ends" are clear, and a crossing is clear if its `lo` or
+    `hi` is known, because the gap then exceeds its error.
     """
     means = np.array([c.mean for c in cells])  # (N, G)
     js = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
@@ -603,10 +607,11 @@ def panel_of(cells, grid, end=math.inf):
 # --------------------------------------------------------------------------------------------------
 # A test of whether the best n rises with the budget
 
-# The prior for the standard deviation between runs in this test. With 0.010, up to 15% of sweeps
-# without a rise would get the verdict "law"
+# The prior for the standard deviation between runs in this test. It must not be smaller: with
+# 0.010, up to 15% of sweeps without a rise would get the verdict "law"
 LAW_SD = 0.015
-# An n may be tied with the best if its reward is at most TIE standard errors lower (Hansen 2005)
+# For the null distribution, two n may be tied if the gap between their rewards is less than TIE
+# standard errors (Hansen 2005)
 TIE = 2
 # The number of samples of the null distribution
 DRAWS = 4000
@@ -627,8 +632,8 @@ def windows_of(cells, grid):
     longest = max(c.reach[1] for c in cells)
     full = [c for c in cells if c.alive.any()
             and c.reach[1] >= 0.8 * longest and c.alive[grid >= 0.8 * longest].any()]
-    left_out = sorted({c.n for c in cells} - {c.n for c in full})
     full = full if len(full) > 1 else cells
+    left_out = sorted({c.n for c in cells} - {c.n for c in full})
     js = np.flatnonzero(np.all([c.alive for c in full], 0))
     if len(full) < 2 or len(js) < 3 or grid[js[-1]] < 4 * grid[js[0]]:
         return None
@@ -686,12 +691,13 @@ def errors_of(D, e):
 
 
 def law_test(e):
-    """Test whether the best n rises with the budget. The null hypothesis is that one n is best in
-    every window.
+    """Return a test of whether the best n rises with the budget. The null hypothesis is that one n
+    is best in every window.
 
     e: the result of `window_estimates`. The null hypothesis is rejected if every n is beaten,
     either by a smaller n in an early window or by a larger n in a late window. So a fall of n* does
-    not count as a rise. The middle window counts as early and as late. Returns dict
+    not count as a rise. The windows up to index W // 2 are early. Those from index W // 2 on are
+    late. So the window with index W // 2 is both. Returns dict
       p          how often sweeps with a constant best n look as much like a rise as this sweep
       n_closest  the n that comes closest to being best in all windows
       by         the n that beats n_closest most clearly
@@ -700,7 +706,7 @@ def law_test(e):
     """
     ns, W, means = e["n"], e["W"], e["mean"]
     N = len(ns)
-    # (i, a, w): the test compares the i-th n with the a-th n, which may beat it in window w
+    # (i, a, w): the test asks whether the a-th n beats the i-th n in window w
     comparisons = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
                    if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
     beaten, _, _ = np.array(comparisons).T
@@ -724,8 +730,8 @@ def law_test(e):
     se = np.sqrt(np.maximum(u * run_var + problem_var, 0.2 * u * run_var))
     for_each_n = []
     for i in range(N):
-        # `null` has the rewards of a sweep in which the i-th n is always best. If the reward of
-        # another n is higher or may be tied, it is set to the reward of the i-th n
+        # `null` has the rewards of a sweep in which no n beats the i-th n in any comparison. If the
+        # a-th n beats it in window w, or may be tied, the a-th n gets the reward of the i-th n
         null, raised = means.copy(), (beaten == i) & (t > -TIE)
         null[better[raised]] = means[worse[raised]]
         drawn = (D @ null + noise @ D.T) / se
@@ -757,7 +763,7 @@ def verdict_of(cells, grid, delta):
 
     "flat" comes before "law" because n_flat is then good enough. regret is the upper end of a
     one-sided 95% interval. If `rising` is an n, a verdict of "flat" holds only up to the largest
-    budget.
+    budget. If there can be no test, p is None, `reason` says why, and most keys are missing.
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
@@ -776,9 +782,10 @@ def verdict_of(cells, grid, delta):
     t = stats.t.ppf(0.95, e["df"])
 
     def gap_of(a, b, at, before=None):
-        """Return (gap, half of its 90% interval) of the a-th n minus the b-th n in window `at`.
+        """Return (gap, half of its 90% interval).
 
-        before: an earlier window. If it is given, the gap in this window is subtracted.
+        gap: the reward of the a-th n minus the reward of the b-th n in window `at`. before: an
+        earlier window or None. If it is a window, its gap is subtracted from the gap in `at`.
         """
         D = np.zeros((1, N * W))
         D[0, a * W + at], D[0, b * W + at] = 1, -1
@@ -807,8 +814,8 @@ def verdict_of(cells, grid, delta):
     return rise | dict(
         half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
         verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
-        # `rising` is a hint, not a test, so the gain need only exceed a quarter of the width of its
-        # 90% interval
+        # a test would need a gain above half of its 90% interval. `rising` is only a hint, so a
+        # gain above a quarter of the interval is enough
         rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
         sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
 
@@ -819,7 +826,7 @@ def verdict_of(cells, grid, delta):
 # A table is {key: (S, P)}: for each cell the reward of S seeds on P problems, averaged over a
 # window of C. All cells of a table have the same seeds and problems.
 
-# A difference that does not matter, as a share of the gain of training
+# A difference below this share of the gain of training does not matter
 SMALL = 0.03
 # The largest difference that the claim "alike" allows, as a share of the gain of training. It is
 # 2 points if training gained 33 points
@@ -872,8 +879,8 @@ def contrast(table, weights):
 
 
 def fold_masks(S, P):
-    """Return the folds of `folds` for S seeds and P problems. The masks of a fold are (S, P): they
-    have an entry for each problem instead of each half of the problems."""
+    """Return the result of `folds` for S seeds, but with masks (S, P). They have an entry for each
+    of the P problems, not for each half of the problems."""
     H = min(P, 2)
     return [(chosen[:, np.arange(P) % H], scored[:, np.arange(P) % H])
             for chosen, scored in folds(S, H)]
@@ -888,12 +895,13 @@ def best_key(table, chosen, keys=None):
 
 
 def heldout_gap(table, *pairs):
-    """Return (winners, contrast) for the best of some keys minus the best of other keys.
+    """Return (winners, contrast) for two groups of keys. The contrast is the reward of the best key
+    of the first group minus the reward of the best key of the second group.
 
-    In each of the `folds`, the two best keys are chosen on some runs and problems and scored on
-    others. pairs: (keys, other keys), either one pair for all folds or one pair for each fold.
-    winners: the best of `keys` in each fold. contrast: the mean difference with its error, in the
-    form of `mean_with_error`.
+    pairs: (first group, second group), either one pair for all folds or one pair for each fold. In
+    each of the `folds`, the two best keys are chosen on some runs and problems and scored on
+    others. winners: the best key of the first group in each fold. contrast: the mean difference
+    with its error, in the form of `mean_with_error`.
     """
     sd, df = seed_noise(table)
     d, winners = np.empty_like(next(iter(table.values()))), []
@@ -910,12 +918,12 @@ def judge(c, claim, gained):
     gained: the gain of training, which sets the scale. times: the factor by which the number of
     seeds must increase to decide the claim. The claims are
       larger      confirmed if the interval is above 0, contradicted if below SMALL x gained
-      smaller     as "larger", for the gain with its sign reversed
-      not larger  confirmed if "larger" is contradicted, contradicted if "larger" is confirmed
+      smaller     confirmed if the interval is below 0, contradicted if above -SMALL x gained
+      not larger  confirmed if the interval is below SMALL x gained, contradicted if above 0
       alike       confirmed if the interval is within +-ALIKE x gained, contradicted if outside
 
-    The interval is the 90% interval of the contrast, and a condition must hold for all of it. If a
-    claim is neither confirmed nor contradicted, the verdict is underpowered.
+    The interval is the 90% interval of the contrast, and a condition must hold for all of it. If
+    both conditions of a claim hold, the verdict is confirmed. If neither holds, it is underpowered.
     """
     gain, half = -c["gain"] if claim == "smaller" else c["gain"], c["half"]
     if claim == "alike":
@@ -933,7 +941,9 @@ def judge(c, claim, gained):
 
 
 def judged(*parts):
-    """Return dict(verdict, times) for a claim that needs all `parts`, the arguments of `judge`.
+    """Return dict(verdict, times) for a claim that consists of several parts.
+
+    parts: for each part a tuple, the arguments of `judge`.
 
     verdict: confirmed if all parts are confirmed, contradicted if any part is contradicted, else
     underpowered. times: the factor by which the number of seeds must increase to decide all parts.
@@ -944,11 +954,12 @@ def judged(*parts):
 
 
 def constant_n(tables, groups):
-    """Return (n, cost) for the n that costs least if the same n is used in all `tables`.
+    """Return (n, cost): the one n to use in all `tables`, and what this may cost in reward.
 
-    groups: {n: its keys in a table}. For each n the best of its keys counts. cost: the most by
-    which another n may be better than this n in any table (the upper end of the 90% interval). The
-    largest n is not a candidate, because a rise of the best n above the largest n would not show.
+    cost: the most by which another n may be better than this n in any table (the upper end of the
+    90% interval). The n with the smallest cost is returned. The largest n is not a candidate,
+    because the tables cannot show whether a still larger n is better. groups: {n: its keys in a
+    table}. For each n, the best of its keys in a table counts.
     """
     costs = dict.fromkeys(list(groups)[:-1], -math.inf)
     for table in tables:
@@ -963,18 +974,18 @@ def constant_n(tables, groups):
 
 
 def shift(first, second, gained, n_of=int):
-    """Judge whether the best n is larger in the table `second` than in the table `first`.
+    """Return a verdict on whether the best n is larger in the table `second` than in `first`.
 
     Both tables have the same runs, for example early and late in training. n_of(key): the n of a
     key. If an n has several keys, such as several lr, the best key counts. gained: as in `judge`.
     Raises Missing if there are fewer than three n. Returns dict
       a         the best n in `first`, in each of the `folds`
       b         the best n in `second`, in each of the `folds`
-      loses     the contrast a minus b in `first`
-      gains     the contrast b minus a in `second`
+      loses     the reward of a minus the reward of b in `first`, with its error
+      gains     the reward of b minus the reward of a in `second`, with its error
       flat      the n of `constant_n` for the two tables
       worst     the cost of `constant_n` for the two tables
-      censored  whether flat is the smallest n, so that a rise at smaller n would not show
+      censored  whether flat is the smallest n in the tables, although a smaller n is possible
       verdict   confirmed, contradicted or underpowered
 
     The best n differs between the tables if the intervals of both loses and gains are above 0. The
@@ -992,7 +1003,8 @@ def shift(first, second, gained, n_of=int):
     loses = heldout_gap(first, *((groups[x], groups[y]) for x, y in zip(a, b)))[1]
     gains = heldout_gap(second, *((groups[y], groups[x]) for x, y in zip(a, b)))[1]
     flat, worst = constant_n((first, second), groups)
-    # n = 2 is the smallest possible group, so no rise is missed below it
+    # the best n may have risen among n smaller than any in the tables. Below n = 2 there are none,
+    # because a group has at least two rollouts
     censored = flat == min(groups) and flat > 2
     verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
     if loses["gain"] > loses["half"] and gains["gain"] > gains["half"]:
@@ -1005,11 +1017,12 @@ def shift(first, second, gained, n_of=int):
 
 
 def mean_shift(shifts):
-    """Combine the `shifts` of several groups (for example, one group for each B_p) into one.
+    """Return one dict like that of `shift` for the `shifts` of several groups, such as one group
+    for each B_p.
 
-    Returns a dict like that of `shift`. loses, gains: the means over groups. Their `half` is the
-    mean of the groups' `half`. It does not shrink with more groups, because the groups share
-    problems. The verdict is the first of these that holds:
+    loses, gains: the means over groups. Their `half` is the mean of the groups' `half`. More groups
+    do not make `half` smaller, because the groups share problems. worst: the largest of the groups.
+    The other keys are those of the first group. The verdict is the first of these that holds:
       (1) confirmed, if n decreases in no group and both means exceed their `half`;
       (2) contradicted, if the verdict of any group is contradicted;
       (3) underpowered.

@@ -57,8 +57,9 @@ def cells(cfg):
             config.check(c)
             config.check_run(c)
     except BadInput:
-        # If the model's folder is missing, its defaults.json was not read, so C and ns may be wrong
-        # only for this reason. In this case raise an error that names the missing folder.
+        # If the model's folder is missing, its defaults.json was not read. C and ns may then look
+        # wrong although the missing folder is the only cause. In this case raise an error that
+        # names the missing folder
         if not config.is_inside(cfg["model"], cfg["data"]):
             check_model_path(cfg["model"])
         raise
@@ -69,7 +70,7 @@ def cells(cfg):
 
 
 def distinct(text):
-    """Return the different whole numbers in a text, in order, as the keys of a dict."""
+    """Return the whole numbers in a text, without duplicates, as the keys of a dict."""
     return dict.fromkeys(map(int, text.split()))
 
 
@@ -203,8 +204,9 @@ def sweep_folder(preset, argv):
 def arms(preset, argv):
     """Return the sweeps of a preset as resolved dicts: one for a recipe, one per arm for a study.
 
-    The words in argv override those of presets.json, except for the keys that the arms compare:
-    model, data, and ns if the arm sets n_train.
+    A word in argv overrides the same key in presets.json. But if an arm sets the model or the data
+    folder, its value stays, because the arms of a study compare these. If an arm sets n_train, its
+    ns stays too.
     """
     config.check_sweep_words(argv)
     plain = parse(argv)
@@ -367,7 +369,8 @@ def check_gpus(sweeps):
                           text=True)
     try:
         seen = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):  # no JSON: torch is not installed, or crashed in native code
+    except (ValueError, IndexError):
+        # core/probe.py printed no JSON: torch is not installed, or it crashed in native code
         seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
     if seen["gpus"] < there:
         raise BadInput(f"there are {there} GPUs here, and the torch of {python()} can use "
@@ -378,8 +381,8 @@ def check_gpus(sweeps):
 # --------------------------------------------------------------------------------------------------
 # Cost, by core/cost.py
 
-# A run with fewer updates is too short to show a late gain: in the paper, a larger n takes the lead
-# after 155 to 264 updates
+# A run with fewer than DEEP updates is too short to show that a larger n takes the lead late. In
+# the paper a larger n takes the lead after 155 to 264 updates
 DEEP = 150
 
 
@@ -399,7 +402,8 @@ def to_measure(sweeps):
 def price(preset, argv):
     """Return a line about a preset: its runs, rollouts, GPU-hours and disk.
 
-    The line also names the values of n whose runs have fewer than DEEP updates.
+    The line also names each n whose runs make fewer than DEEP updates. These runs are too short to
+    show that a larger n takes the lead late.
     """
     sweeps = arms(preset, argv)
     runs = list({run_folder(c): c for cfg in sweeps for c in cells(cfg)}.values())
@@ -465,7 +469,8 @@ def run(preset, argv):
     except BrokenPipeError:
         stop.append("no reader")
     if stop:
-        # os._exit does not flush stdout, which would fail if the program that reads it has ended
+        # os._exit, because it does not flush stdout: a flush would fail if the program that reads
+        # stdout has ended
         os._exit(130)
     return 0
 

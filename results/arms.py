@@ -1,4 +1,4 @@
-"""results/arms.py: what figures.py needs to read, compare, describe and draw the runs of arms.
+"""results/arms.py: functions that read, compare, describe and draw the runs of arms.
 
 An arm is a named folder of runs, ARM/RUN/log.jsonl. A thinned copy of a log ends in .gz.
 presets.json of the data folder names the arms of each study. A reward is a mean over the
@@ -132,9 +132,9 @@ def note_used(cells):
 class Atlas:
     """The arms in `folder`, with the folder `out` for figures.
 
-    words: command-line words that change a study, such as its data folder, n, B_p or seeds. own:
-    True for the committed study of results/README.md. Its verdicts need an lr tuned for each n, and
-    seeds later than those that suggested a claim. A study with the paper's settings needs neither.
+    words: command-line words that change a study, such as its data folder, n, B_p or seeds.
+    own: True for the committed study of results/README.md. Two rules hold only for this study:
+    a verdict needs an lr tuned for each n, and the seeds that suggested a claim do not judge it.
     drawn: {figure: (its panels, the runs that it shows)} for the figures drawn until now.
     """
 
@@ -155,7 +155,11 @@ class Atlas:
                 and all(cfg[key] == value for key, value in like.items())]
 
     def runs(self, name):
-        """Return the runs of an arm that have ended and belong to one experiment."""
+        """Return the ended runs of an arm.
+
+        Runs whose settings or problems differ from those of the arm's sweep are left out, and the
+        first call for an arm reports them.
+        """
         folder = self.folder / name
         found = [read(str(path.parent)) for path in sorted(folder.glob("*/log.jsonl*"))]
         runs, dropped = comparable([run for run in found if run and ended(run)],
@@ -291,10 +295,10 @@ def step_mean(run, field, window=LATE):
 
 
 def table_of(cells, value=rewards, **how):
-    """Apply `value` to the runs of `cells`, {key: {seed: run}}. Return {key: array (S, P)}.
+    """Return {key: array (S, P)} for `cells`, {key: {seed: run}}.
 
-    A row of an array is value(run, **how) for one of the S seeds that all cells have. The runs are
-    cut to the smallest budget of the cells first. Raise Missing if the cells share no seed.
+    A row of an array is value(run, **how) for one of the S seeds that all cells have. Before that,
+    each run is cut to the smallest budget of these runs. Raise Missing if the cells share no seed.
     """
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
     if not seeds:
@@ -382,8 +386,8 @@ def law_verdict(v, ns):
     v: the result of core.stats.verdict_of for the n in `ns`. The first of these that holds:
       confirmed     the test shows a rise of n* and no fall
       contradicted  the test shows a fall of n* and no rise
-      contradicted  one n is good enough at every budget, and it is 2 or not the smallest in `ns`
-                    (a rise from an n below the smallest would not show)
+      contradicted  one n is good enough at every budget (if it is the smallest in `ns`, it must
+                    be 2, because a rise from a smaller n that has no runs would not show)
       underpowered  in all other cases
     """
     if min(v["p"], v["p_falls"]) <= ALPHA < max(v["p"], v["p_falls"]):
@@ -398,8 +402,9 @@ def law_verdict(v, ns):
 def rise_text(v):
     """Return `v`, a result of core.stats.verdict_of, as text.
 
-    The text has p for a rise and for a fall, the n tied with the best in the first and in the last
-    window, and the most that `n_flat` loses.
+    The text has p for a rise and for a fall, and the n tied with the best in the first and in the
+    last window. It also has the n that loses least if it is used at every budget, and the most that
+    it may lose.
     """
     first, last = (", ".join(map(str, v["sets"][i])) for i in (0, -1))
     return (f"p = {v['p']:.3f} for a rise, {v['p_falls']:.3f} for a fall; best n {first} from "
@@ -449,9 +454,10 @@ def choices_text(chosen):
 
 
 def shift_text(c, names=("early", "at the end"), what="n"):
-    """Return `c`, a result of core.stats.shift for the best `what`, as text.
+    """Return `c`, a result of core.stats.shift, as text.
 
-    names: the names of the two conditions that are compared.
+    names: the names of the two conditions that are compared. what: the name of the quantity whose
+    best value is compared, such as "n" or "B_p".
     """
     first, second = names
     text = f"best {what} {first} {choices_text(c['a'])}, {second} {choices_text(c['b'])}; "
@@ -580,6 +586,6 @@ def draw_view(atlas, view, name, cells, title):
     content, draw, _ = frontier.VIEWS[view]
     swept = analysed(cells)
     front = frontier.front_of(swept, view, content(swept, swept["cfg"]), swept["cfg"])
-    # the figure does not list missing runs, because the row of the table names the runs it needs
+    # missing=[]: the figure lists no missing runs, because the table says which runs are needed
     draw(front | dict(missing=[], title=title), atlas.out / f"{name}.png")
     return f"{name}.png"

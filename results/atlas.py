@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "results")]
 
-from config import BadInput, entry, parse  # first, to catch Ctrl-C in the slow imports below
+# imported first, so that Ctrl-C during the slow imports below prints no traceback
+from config import BadInput, entry, parse
 from core.log import atomic_write, save_json
 from arms import DEEP, USED, Atlas, flat, keep, read, updates
 from core import sweep
@@ -241,7 +242,7 @@ def page(rows, folder, figures):
                f"The verdicts on {len(ours)} claims of our own: {tally(ours)}. The {len(runs)} "
                f"runs took {hours:.0f} hours of training on one core.\n")
     return head + "\n".join([
-        BEGIN, counted, "## The paper's claims\n", table_text(theirs, figures), "## Our own\n",
+        BEGIN, counted, "## The paper's claims\n", table_text(theirs, figures), "## Our own claims\n",
         table_text(ours, figures), END]) + rest.split(END)[1]
 
 
@@ -280,7 +281,8 @@ def main(argv):
     for r in rows:
         print(row_text(r, out))
     if not verb and at_home:
-        here = not cfg["out"]  # without --out, write results/README.md, not a page in `out`
+        # if --out is given, write a page in that folder. Otherwise write results/README.md
+        here = not cfg["out"]
         place = ROOT / "results" if here else out
         with atomic_write(place / "README.md") as part:
             part.write_text(page(rows, folder, "atlas/" if here else ""))

@@ -52,10 +52,11 @@ EXPLODES = 1.25  # responses must become this many times as long to count as an 
 def of_shift(c, g, names=("early", "at the end"), what="n", **more):
     """Return the table row for `c`, a result of core.stats.shift for the best `what`.
 
-    names: the names of the two conditions that are compared. g: the gain of training. The row's
-    number is the reward of the `what` that is best in the second condition, minus the reward of the
-    `what` that is best in the first. If the verdict is confirmed, both rewards are those in the
-    second condition. Otherwise they are those in the condition that needs more seeds to be decided.
+    names: the names of the two conditions, such as early and late. g: the gain of training. Let w1
+    and w2 be the `what` that is best in the first and in the second condition. The row's number is
+    the reward of w2 minus the reward of w1, both measured in the same condition. It is the second
+    condition if the verdict is confirmed. Otherwise it is the condition in which the comparison of
+    w1 and w2 needs more seeds.
     """
     times = {key: (c[key]["half"] / max(c[key]["gain"], SMALL * g)) ** 2
              for key in ("loses", "gains")}
@@ -71,8 +72,9 @@ def of_shift(c, g, names=("early", "at the end"), what="n", **more):
 def of_rise(v, ns, g, **more):
     """Return the table row for `v`, which core.stats.verdict_of returned for the n in `ns`.
 
-    g: the gain of training. The row's number is the clearest gap by which another n beats
-    `n_closest`, the n that comes closest to being best at all budgets.
+    g: the gain of training. Let `n_closest` be the n that comes closest to being best at all
+    budgets. The row's number is the reward of another n minus the reward of `n_closest`. Among
+    the gaps that the test for a rise looks at, it is the one that is largest in standard errors.
     """
     lo, hi = map(format_si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
@@ -262,7 +264,7 @@ def rise(atlas, task):
         (v,) = rises_in({task: fresh}).values()
         details = f"On fresh seeds, which decide: {rise_text(v)}. On all seeds: {details}"
     row = of_rise(v, cells, gained(cells), details=details, compared=cells, figure=name)
-    if law["fitted"] == "law":  # the plateau has no interval; the tied n show its uncertainty
+    if law["fitted"] == "law":  # the plateau has no interval; add the n tied with the best
         row["number"] += (f"; plateau {law['fit']['plateau']:.0f}, tied at the end n = "
                           + ", ".join(map(str, v["sets"][-1])))
     return row
@@ -347,7 +349,8 @@ def beyond(atlas, task):
     best, c = heldout_gap(table_of(whole), (others, [largest]))
     c["gain"] *= -1
     made = max(int(run["step"][-1]) for run in whole[largest].values())
-    # at a tie the largest n does not extend the frontier, so the claim is "not larger"
+    # if the largest n only ties with the best smaller n, it does not extend the frontier. So the
+    # claim is that its reward is "not larger", and need not be "smaller"
     return judged((c, "not larger", gained(whole))) | dict(
         compared={}, figure=f"law_{task}.png",
         number=f"n = {largest} minus the best smaller n: {points(c)}",
@@ -386,9 +389,9 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
     """Compare the best n in `large` with n = `small` at the end, each n at its best lr_base.
 
     Return (long text, contrast, tuned, short text). cells: {(n, lr_base): {seed: run}}.
-    `heldout_gap` chooses the lr_base. tuned: True if each n has three lr_base or more and the n
-    with the lower reward is best at a middle lr_base. If it were best at the smallest or largest
-    lr_base, a better lr_base might lie outside the range that was tried.
+    `heldout_gap` chooses the lr_base. tuned: True if each n has three lr_base or more, and the best
+    lr_base of the n with the lower reward is neither its smallest nor its largest. Otherwise this n
+    might reach a higher reward at an lr_base that was not tried.
     """
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
@@ -410,10 +413,11 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
 
 
 def far(atlas, arm, large, above=False):
-    """Return the table row of `rise` for an arm, but with another number.
+    """Return the table row of `rise` for an arm, with the lead of n = `large` as its number.
 
-    The number is the reward of n = `large` minus the reward of the smallest n at the end, with each
-    n at its best lr_base. above: True if the claim of the row is that this number is above 0.
+    The lead is the reward of n = `large` minus the reward of the smallest n. Both are measured at
+    the end, each n at its best lr_base. above: True if the row claims that the lead is above 0,
+    False if it claims that n* rises.
     """
     row, every = rise(atlas, arm), every_lr(atlas, arm)
     ns = ns_of(every)
@@ -604,7 +608,7 @@ def grid_of(atlas, study, task):
 def grid_parts(atlas, study, task):
     """Return (all cells of `grid_of`, the cells to judge, a sentence that names the other cells).
 
-    The cells to judge make DEEP updates or more. They are cut to one budget.
+    The cells to judge make DEEP updates or more. Their runs are cut to one common budget.
     """
     cells = grid_of(atlas, study, task)
     deep, left = deep_cells(cells, "{}")
@@ -814,7 +818,8 @@ def not_monotonic(atlas, task):
         raise Missing("three n at one B")
     found, verdicts = rises_in(groups), []
     for key, v in found.items():
-        # p tests for a rise and p_falls for a fall; both null hypotheses are a constant best n
+        # p is the p-value of a test for a rise of n*, p_falls that of a test for a fall. In both
+        # tests, the null hypothesis is that n* is constant
         moves = [v["p"] <= 0.05, v["p_falls"] <= 0.05]
         one_way = sum(moves) == 1 or law_verdict(v, groups[key]) == "contradicted"
         verdicts.append("confirmed" if all(moves) else "contradicted" if one_way
@@ -852,8 +857,8 @@ def stable_B_p(atlas):
         said.append(f"{task.title()}: {each}; the smallest stable one is {stable or 'none'}")
     verdict = "underpowered"
     if first and second and first != second:
-        # Easy and Hard have different smallest stable B_p. At the smaller one, test whether the
-        # shares of failed runs differ by more than chance
+        # the smallest stable B_p differs between Easy and Hard. Take the smaller of the two B_p.
+        # Test whether the share of runs that fail at this B_p differs between Easy and Hard
         counts = [(bad, runs - bad) for bad, runs in (found[t][min(first, second)] for t in found)]
         p = stats.fisher_exact(counts).pvalue
         said.append(f"That the two fail alike at B_p = {min(first, second)} has p = {p:.2f}")
@@ -867,10 +872,10 @@ def stable_B_p(atlas):
 
 
 def joint_row(atlas, task, what, value_of):
-    """Judge whether the best `what` rises with the budget, over the cells (B_p, n) of study joint.
+    """Judge whether the best cell of the study joint has a larger `what` late than early.
 
     what: "n", "B" or "B_p". value_of((B_p, n)): the value of `what` in a cell. Return (the table
-    row, the result of core.stats.shift, the sentence of `grid_parts`, the cells, the gain of
+    row, the result of core.stats.shift, the sentence of `grid_parts`, all cells, the gain of
     training).
     """
     whole, cells, left = grid_parts(atlas, "joint", task)
@@ -1017,13 +1022,13 @@ def interference(atlas, task):
 
 
 def two_n_row(atlas, arm, claim, pick):
-    """Compare two n of an arm at the end, each n at its best lr.
+    """Return (cells, title, part, row) for the comparison of two n of an arm at the end.
 
     pick(sorted n) returns (a list of larger n, a small n). The best of the larger n is compared
-    with the small n. Return
-      cells  {n: {seed: run}} of the arm at one lr_base
+    with the small n, each n at its best lr_base. The results are
+      cells  {n: {seed: run}} of the arm at a single lr_base (`at_one_lr`), for the figure
       title  the name of the model and the level of the problems
-      part   (contrast, claim, gain of training), an argument of `judged`
+      part   (contrast, claim, gain of training). The caller passes it to `judged`
       row    the table row without its verdict
     """
     lr, _, cells, _ = at_one_lr(atlas, arm)
@@ -1091,7 +1096,8 @@ def overfits(atlas):
 def size(atlas):
     """Figure 13: does a doubling of n add more with many training problems than with few?"""
     names = atlas.present("size")
-    # all arms must share one lr_base, so take the smallest of the arm that has the fewest values
+    # all arms are compared at the same lr_base. Find the arm that was run at the fewest lr_base,
+    # and take the smallest lr_base of this arm
     lrs = min(map(atlas.lrs, names), key=len, default={})
     if len(names) < 2 or not lrs:
         raise Missing("an arm size_* and an arm with another D")
@@ -1112,7 +1118,7 @@ def size(atlas):
     g = gained(arms[many_D])
     row = judged((c, "larger", g)) | dict(tuned=False)
     if row["verdict"] == "confirmed" and tops[few] >= tops[many_D]:
-        # the slope is larger with many problems, but the best n is not
+        # the slope in log2 n is larger with many problems, but the best n is not larger
         row["verdict"] = "underpowered"
     names = {D: "all problems" if D == math.inf else f"D = {D:,}"
              for D in sorted(arms, reverse=True)}
@@ -1152,7 +1158,7 @@ def mixtures(atlas):
             of_levels.append(points(c))
             panels.append(curves(cells, f"{level(mix)},\non {level(name)}", of=of,
                                  name=level(name)))
-            # the claim is about the levels in the mixture except Very Easy
+            # the claim is about the levels that the mixture has, but not about Very Easy
             if name == "extreme_val" or (name == "level_easy_val" and mix != "mix_hard"):
                 parts.append((c, "larger", gained(cells, of=of)))
                 first = first or f"trained and judged on Unsolved: {points(c)}"
@@ -1219,8 +1225,9 @@ def very_easy(atlas):
 def extreme(atlas, metric):
     """Figure 20: which n is best for a model trained on Unsolved problems, by best@4 or worst@4?
 
-    best@4 compares the largest n with the best other n. worst@4 compares the best n in between with
-    the smallest n and with the largest n. The longer runs of far_mix_hard are used if they exist.
+    By best@4, the largest n is compared with the best other n. By worst@4, the smallest and the
+    largest n are each compared with the best n between them. The longer runs of far_mix_hard are
+    used if they exist.
     """
     cells = atlas.arm("mix_hard")
     if (atlas.folder / "far_mix_hard").is_dir():

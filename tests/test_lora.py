@@ -1,6 +1,7 @@
 """Test core/lora.py: adapters in training, in the engine's copy, in checkpoints, in the final
 model."""
 import copy
+import shutil
 import sys
 
 import pytest
@@ -113,6 +114,20 @@ def test_activation_checkpointing_changes_nothing(tiny, run, tmp_path):
     for a, b in zip(step_records(run), step_records(tmp_path), strict=True):
         for key in ("loss", "grad_norm", "kl", "reward"):
             assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5), key
+
+
+def test_a_run_that_starts_from_another_run(tiny, run, tmp_path):
+    """Its checkpoints name the weights it began with. If these have changed, it is not resumed."""
+    first = tmp_path / "first"
+    shutil.copytree(run, first)
+    words = [*tiny.words, *WORDS, f"--model={first}", f"--out={tmp_path / 'second'}"]
+    assert train_grpo.main([*words, "--C=48"]) == 0
+    last = max((tmp_path / "second/ckpt").glob("step_*"))
+    assert models.checkpoint_state(last)["lora"]["model"] == str(first / "model")
+    engine.load_model(last)  # raises if the adapters do not fit
+    shutil.rmtree(first / "model")
+    with pytest.raises(train_grpo.BadInput, match="began with the weights in .*first/model, but"):
+        train_grpo.main(words)
 
 
 @pytest.mark.parametrize("words, message", [

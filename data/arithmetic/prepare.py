@@ -53,13 +53,13 @@ from core.problems import write_problems
 POOL = 9000
 COLUMNS = (2, 3, 4)
 FAR, N_FAR = 5, 300
-# A training text has IDLE idle letters per column. A share DIRECT of the texts has no steps
+# Each column of a training text has IDLE idle letters. DIRECT is the share of texts without steps
 IDLE = 2
 DIRECT = 0.03
 BATCH, LR = 128, 4e-3
 # {folder name: (layers, width, training steps)}. A folder with any other name gets the values of
-# `base`. A one-layer model needs three times the steps to reach the same pass rates, but its
-# rollouts cost only two thirds
+# `base`. `one_layer` needs three times as many steps as `base` to reach the same pass rates, but a
+# rollout of `one_layer` costs only two thirds of a rollout of `base`
 MODELS = dict(base=(2, 96, 1400), narrow=(2, 64, 1400), late=(2, 96, 2100),
               one_layer=(1, 96, 4200))
 # The first 20% of the training steps use texts without errors (slips), to teach the method
@@ -134,8 +134,10 @@ def make_texts(rng, op, a, b, skills):
 
 
 def make_tokenizer():
-    """Return a transformers tokenizer with one token per character, except that a total is one
-    token. A total is two digits after a letter."""
+    """Return a transformers tokenizer with one token for each total and each other character.
+
+    A total is two digits after a letter.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
     tok = Tokenizer(models.WordLevel(ID, unk_token="<pad>"))

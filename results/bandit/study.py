@@ -137,8 +137,11 @@ def lines_of(arm):
 
 
 def report(found):
-    """Print for each experiment n* at the first and at the last budget, by how much the second of
-    these n beats the first at the last budget, and the rewards at the last budget."""
+    """Print the results of each experiment.
+
+    The results are n* at the first and at the last budget, the n tied with the best at the last
+    budget, the gain of `late_gain`, and each n's pass rate at the last budget with its best lr.
+    """
     for name, arm in found["arms"].items():
         C, ns = arm["C"], arm["ns"]
         print(f"{name}: {STUDY[name][0]} {arm['words']}")
@@ -157,8 +160,9 @@ def report(found):
 def draw_study(found, path):
     """Draw n* over C in a panel for each experiment. A last panel has n* over C / D.
 
-    Squares mark the n that are tied with the best n, each n at its best lr. They are for the
-    validation problems, or for the training problems if the problems share no weights.
+    Squares mark the n that are tied with the best n, each n at its best lr. These n are judged by
+    the pass rates of the validation problems. If the problems share no weights, they are judged by
+    the pass rates of the training problems.
     """
     arms, (fig, axes) = found["arms"], plots.canvas(5, 3, (12, 14))
     styles = {"validation, base lr": "C0--", "validation, best lr": "C3-",
