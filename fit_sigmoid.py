@@ -188,19 +188,7 @@ def law_of_panel(panel):
         fit = law["fit"]
         law["at_fixed_B"] = fit | dict(L=-fit["L"], b=math.log2(panel["B"]) - fit["b"],
                                        plateau=panel["B"] / fit["plateau"])
-    return law | panel.get("verdict", {}) | dict(testable=testable_budget(panel))
-
-
-def testable_budget(panel):
-    """Return the budget to which every n must be trained so that a rise of n* can be tested.
-
-    Return None if there are fewer than two n to test. The test needs budgets that span a factor of
-    4 (core/stats.windows_of), from the first budget that every n reached. The factor here is 4.04,
-    because the report rounds the budget to three digits.
-    """
-    lr = panel.get("verdict", {}).get("lr_base")
-    starts = {c["n"]: c["C"][0] for c in panel.get("curves", ()) if c["lr"] == lr and len(c["C"])}
-    return 4.04 * float(max(starts.values())) if len(starts) > 1 else None
+    return law | panel.get("verdict", {})
 
 
 def points_text(gap, half):
@@ -239,11 +227,12 @@ def verdict_text(law, solved=""):
                 f"budget (95%, {at})"
                 + (f". But n = {law['rising']} seems to gain on it at the end, so more rollouts "
                    "may change this" if law["rising"] else ""))
+    alpha = law["alpha"]
     text = ("undecided: a rise is neither shown nor excluded "
-            f"(p = {law['p']:.2f}, needed is 0.05 or less; {at})")
-    if law["p_falls"] <= 0.05 and law["p"] <= 0.05:
-        text = f"undecided: the best n both rises and falls (p <= 0.05 for each, {at})"
-    elif law["p_falls"] <= 0.05:
+            f"(p = {law['p']:.2f}, needed is {alpha:g} or less; {at})")
+    if max(law["p_falls"], law["p"]) <= alpha:
+        text = f"undecided: the best n both rises and falls (p <= {alpha:g} for each, {at})"
+    elif law["p_falls"] <= alpha:
         text = f"no, the best n falls (p = {law['p_falls']:.3f}, {at})"
     if law["gap"] > 0:
         text += (f". Of all n, n = {law['n_closest']} comes closest to serving every budget, but "

@@ -31,9 +31,9 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit  # 1 / (1 + exp(-x))
 
-from core.stats import (best, by_B_p, cells_of, ci_half_width, combined_half_width, covers,
-                        gap_between, held_out, heldout_reward, nearest, panel_of, per_problem,
-                        stop_before, tied_with_best, verdict_of)
+from core.stats import (ALPHA, SPAN, best, by_B_p, cells_of, ci_half_width, combined_half_width,
+                        covers, gap_between, held_out, heldout_reward, nearest, panel_of,
+                        per_problem, stop_before, tied_with_best, verdict_of)
 from core.plots import (budget_axis, canvas, colours, draw_n_star, draw_records, end_labels,
                         format_si, legend, missing_text, pairs_text, plural, save)
 from core.runs import ended, folders_of, missing_cells, problems_trained_on, read_runs
@@ -403,14 +403,27 @@ def fixed_Bp(sweep, cfg):
         drawn = [c for c in cs if c in best_lr or (c.n, c.lr) in on_top]
         panel = with_curves(panel, drawn, sweep["grid"])
         runs = [run for c in cs for run in c.runs]
-        verdict = verdict_of(of_law.get(B_p, []), sweep["grid"], cfg["delta"])
+        tested = of_law.get(B_p, [])
+        verdict = verdict_of(tested, sweep["grid"], cfg["delta"]) | dict(
+            lr_base=sweep["lr"], alpha=ALPHA, testable=testable_budget(tested, sweep["grid"]))
         panels[f"B_p={B_p}"] = panel | dict(
             records=pooled_records(runs, cfg["bin"]), n_star=paper_n_star(best_lr, cfg["bin"]),
-            verdict=verdict | dict(lr_base=sweep["lr"]), solved=solved_throughout(runs))
+            verdict=verdict, solved=solved_throughout(runs))
     verdicts = {panel["verdict"]["verdict"] for panel in panels.values()}
     title = ("Best n grows with compute" if verdicts == {"law"} else
              "One n is enough at every budget" if verdicts == {"flat"} else "")
     return dict(panels=panels, rows=tables_of(sweep, cfg), title=title)
+
+
+def testable_budget(cells, grid):
+    """Return the budget to which every n must be trained so that a rise of n* can be tested.
+
+    Return None if there are fewer than two n to test. The test needs budgets that span a factor of
+    SPAN, from the first budget that every n reached. Because the report rounds the budget to three
+    digits, the factor here is 1% larger.
+    """
+    starts = [float(grid[c.alive.argmax()]) for c in cells if c.alive.any()]
+    return 1.01 * SPAN * max(starts) if len(starts) > 1 else None
 
 
 def solved_throughout(runs):

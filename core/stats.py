@@ -617,13 +617,15 @@ TIE = 2
 DRAWS = 4000
 # The verdict "law" needs a p-value of ALPHA or less
 ALPHA = 0.05
+# The test needs budgets that span a factor of SPAN
+SPAN = 4
 
 
 def windows_of(cells, grid):
     """Return the rewards of all runs in two to six windows of log C, each about an octave wide. The
     windows cover the budgets that all n reached.
 
-    Returns dict(A, n, seed, C, left_out), or None if the budgets span less than a factor of 4.
+    Returns dict(A, n, seed, C, left_out), or None if the budgets span less than a factor of SPAN.
       A         (R, W, P) the reward of each run on each problem in each window
       n, seed   (R,) the n and the seed of each run
       C         the first and the last budget of each window
@@ -635,7 +637,7 @@ def windows_of(cells, grid):
     full = full if len(full) > 1 else cells
     left_out = sorted({c.n for c in cells} - {c.n for c in full})
     js = np.flatnonzero(np.all([c.alive for c in full], 0))
-    if len(full) < 2 or len(js) < 3 or grid[js[-1]] < 4 * grid[js[0]]:
+    if len(full) < 2 or len(js) < 3 or grid[js[-1]] < SPAN * grid[js[0]]:
         return None
     W = min(max(round(math.log2(grid[js[-1]] / grid[js[0]])), 2), 6)
     parts, A, ns, seeds = np.array_split(js, W), [], [], []
@@ -769,7 +771,7 @@ def verdict_of(cells, grid, delta):
     if w is None:
         why = ("no run has this lr_base" if not cells else
                "the runs have only one n" if len({c.n for c in cells}) == 1 else
-               "the budgets that all n reached span less than a factor of 4")
+               f"the budgets that all n reached span less than a factor of {SPAN}")
         return dict(verdict="undetermined", reason=why, p=None, sets=[], regret=None, left_out=[])
     e = window_estimates(w["A"], w["n"], w["seed"])
     W, N = e["W"], len(e["n"])
