@@ -154,8 +154,8 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     reason = "fewer than 5 points, but a law has four numbers"
     if len(C) > 4:
         n, weight = (v if v is None else np.asarray(v)[order] for v in (n, weight))
-        judged = law = fit_law(C, log2_n, weight)
-        verdict, reason = law_verdict(C, log2_n, judged, n)
+        law = fit_law(C, log2_n, weight)
+        verdict, reason = law_verdict(C, log2_n, law, n)
         if room < 1:
             law = fit_law(C, log2_n, weight, room)
     if verdict == "law":
@@ -180,9 +180,10 @@ def law_of_panel(panel):
     record-breaking points (Figure 15). `at_fixed_B` is the law of B_p*(M) = B / n*(M) (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
-    law = law_of_points([], [])
     if star:
         law = law_of_points(star["C"], np.log2(star["between"]), star["n"], star["bend"], ROOM)
+    else:  # no curve could be fitted, so there is no point
+        law = law_of_points([], [])
     law["by_records"] = law_of_points(records["C"], records["log2_n_mean"], records["n"])
     if "B" in panel and law["fit"]:
         fit = law["fit"]
@@ -314,11 +315,12 @@ def table_lines(rows, front, hour):
                f"{epochs:>6} {r['lr']:>8.2g}  {reward:<20} {hours:>7}  {tied}")
 
 
-def cautions(row, warmup):
-    """Yield warnings about running the cell of a table row, the most important first."""
+def cautions(row, warmup, axis):
+    """Yield warnings about running the cell of a table row, the most important first. axis: "M" if
+    the unit of budgets is updates, else "C"."""
     if stop := row["stop"]:
         yield (f"stopping earlier was better: B_p = {stop['B_p']}, n = {stop['n']} at M = "
-               f"{updates_for(stop, stop['C'])} (C = {format_si(stop['C'])}) got "
+               f"{updates_for(stop, stop['C'])} ({axis} = {format_si(stop['C'])}) got "
                f"{stop['reward']:.3f}, {100 * stop['gain']:.1f} points more. That is more than two "
                "standard errors, on runs and problems that did not choose the stop")
     if row["diverged"]:
@@ -519,7 +521,7 @@ def draw_law(ax, panel, law, rows, unit):
     ax.set(yscale="log", ylim=(low / 2, high * 2), ylabel="n*")
     marks = 2.0 ** np.arange(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     log_ticks(ax.yaxis, marks if len(marks) < 16 else marks[::4])
-    budget_axis(ax, panel["range"][0], max(panel["range"][1], *(r["C"] for r in rows), 1), unit)
+    budget_axis(ax, panel["range"][0], max([panel["range"][1], *(r["C"] for r in rows)]), unit)
 
 
 def figure(panels, laws, rows, unit, title, path):
@@ -693,10 +695,8 @@ def row_lines(row, front, hour):
            f"n = {row['n']}, M = {row['M']}, lr = {row['lr']:.3g}, recipe "
            f"{front['config']['recipe']}")
     yield from (f"  {line}" for line in advice_lines(row, front, hour))
-    texts = [f"caution: {text.replace('C = ', f'{axis} = ')}"
-             for text in cautions(row, front["config"]["warmup"])][:2]
-    for text in texts:
-        yield from wrapped_lines(text)
+    for text in [*cautions(row, front["config"]["warmup"], axis)][:2]:
+        yield from wrapped_lines(f"caution: {text}")
     text, runs = next_runs(row, front, hour)
     if text:
         yield from wrapped_lines(f"to be surer: {text}")
@@ -741,6 +741,7 @@ def main(argv):
                        "a larger C")
     table_file = out / f"prescription{suffix}.csv"
     write_csv(table_file, tables)
+    # law.json repeats the law of one panel, the one that shows most of how n* changes
     main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
     write_json(out / f"law{suffix}.json", dict(
         law=laws[main_panel] | dict(panel=main_panel), panels=laws, unit=front["unit"],

@@ -7,7 +7,7 @@
 
 docs/analysis.md says what each view shows. The first section is the paper's method: log ->
 record-breaking points -> one sigmoid for each n -> the highest curve at each C -> n*(C). It needs
-only numpy and scipy. The other sections make the views.
+only numpy, scipy and two defaults. The other sections make the views.
 
 Each view writes `frontier_VIEW.json` and `frontier_VIEW.png` (fixed_Bp: `frontier.json` and `.png`)
 to `out`, or to `runs` if `out` is empty. --view=all also writes the texts of all views to
@@ -25,15 +25,16 @@ from collections import Counter
 from pathlib import Path
 
 # config first, because it catches Ctrl-C
-from config import ANY_K, BadInput, check_sweep_words, complete, entry, lr_factor, parse
+from config import (ANY_K, BadInput, check_sweep_words, complete, config, entry, lr_factor,
+                    parse)
 from core.log import atomic_write, save_json
 import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit  # 1 / (1 + exp(-x))
 
-from core.stats import (ALPHA, SPAN, best, by_B_p, cells_of, ci_half_width, combined_half_width,
-                        covers, gap_between, held_out, heldout_reward, nearest, panel_of,
-                        per_problem, stop_before, tied_with_best, verdict_of)
+from core.stats import (ALPHA, GRID, SPAN, best, best_cell, by_B_p, cells_of, ci_half_width,
+                        combined_half_width, covers, gap_between, held_out, heldout_reward, nearest,
+                        panel_of, per_problem, runs_of, stop_before, tied_with_best, verdict_of)
 from core.plots import (budget_axis, canvas, colours, draw_n_star, draw_records, end_labels,
                         format_si, legend, missing_text, pairs_text, plural, save)
 from core.runs import ended, folders_of, missing_cells, problems_trained_on, read_runs
@@ -99,7 +100,7 @@ def pooled_records(runs, width):
     return dict(C=C, n=n, reward=reward, log2_n_mean=mean)
 
 
-def n_star(runs, width=0.005, C=None):
+def n_star(runs, width=config["bin"], C=None):
     """Return n*(C) as the paper finds it: at each budget the n of the highest curve.
 
     Returns dict(C, cells, curves, n, B_p, reward). cells: the (B_p, n) of the N curves. curves
@@ -110,7 +111,7 @@ def n_star(runs, width=0.005, C=None):
     cells = sorted({(run["B_p"], run["n"]) for run in runs})
     if C is None:
         C = np.geomspace(max(run["C"][run["C"] > 0][0] for run in runs),
-                         max(run["C"][-1] for run in runs), 81)
+                         max(run["C"][-1] for run in runs), GRID)
     curves = np.full((len(cells), len(C)), np.nan)
     for i, cell in enumerate(cells):
         # 1. pool the record-breaking points of the cell's seeds. Use the last record of each run a
@@ -146,21 +147,21 @@ def interpolate_n(cells, curves):
     of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
     ns, at = np.unique(of_n[fitted]), np.arange(curves.shape[1])
     heights = np.array([curves[fitted & (of_n == n)].max(0) for n in ns])
-    x, best = np.log2(ns), heights.argmax(0)
+    x, highest = np.log2(ns), heights.argmax(0)
     if len(ns) < 3:
-        return 2 ** x[best], np.ones(len(at))
-    i = np.clip(best, 1, len(ns) - 2)
+        return 2 ** x[highest], np.ones(len(at))
+    i = np.clip(highest, 1, len(ns) - 2)
     left, right = ((heights[j + 1, at] - heights[j, at]) / (x[j + 1] - x[j]) for j in (i - 1, i))
     bend = np.maximum((left - right) / (x[i + 1] - x[i - 1]), 1e-9)  # slopes are per octave
     top = (x[i - 1] + x[i]) / 2 + left / (2 * bend)
-    slope = np.where(best < i, -left, np.where(best > i, right, 0))
-    return 2 ** np.where(i == best, top, x[best]), np.maximum(np.maximum(bend, slope), 1e-4)
+    slope = np.where(highest < i, -left, np.where(highest > i, right, 0))
+    return 2 ** np.where(i == highest, top, x[highest]), np.maximum(np.maximum(bend, slope), 1e-4)
 
 
 # --------------------------------------------------------------------------------------------------
 # A sweep
 
-def analyse(cfg, runs=None, dropped=()):
+def analyse(cfg, runs=None):
     """Return the analysed sweep, a dict from which every view is made.
 
     runs: the sweep's runs. If it is None, they are read from cfg["runs"]. The dict has
@@ -178,22 +179,22 @@ def analyse(cfg, runs=None, dropped=()):
       covers         the meaning of the intervals, as text
       cfg            the given config
     """
-    part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
+    part, dropped = "train" if cfg["metric"] == "train" else cfg["eval_set"], []
     if runs is None:
         runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"],
                                   cfg["epochs"])
     grid, cells = cells_of(runs, cfg["metric"])
     count = Counter(c.lr for c in cells)
     whole = [c for c in cells if count[c.lr] == max(count.values())]
-    lr = whole[best(whole, -1) or 0].lr
+    lr = best_cell(whole, -1).lr
     of_pairs = [[c for c in cells if (c.B_p, c.n) == pair]
                 for pair in dict.fromkeys((c.B_p, c.n) for c in cells)]
-    best_lr = [of_pair[best(of_pair, -1) or 0] for of_pair in of_pairs]
+    best_lr = [best_cell(of_pair, -1) for of_pair in of_pairs]
     head = complete(max((run["config"] for run in runs), key=lambda c: c.get("C", 0)))
     label = "training reward"
     if part != "train":
         label = f"{'validation' if part == 'val' else part} {cfg['metric']}"
-    return dict(runs=[run for c in best_lr for run in c.runs], dropped=dropped, grid=grid,
+    return dict(runs=runs_of(best_lr), dropped=dropped, grid=grid,
                 all_cells=cells, best_lr_cells=best_lr, lr=lr,
                 one_lr_cells=[c for c in cells if c.lr == lr], label=label, head=head,
                 k=min(cfg["k"], runs[0]["samples"] or cfg["k"]), covers=covers(cells),
@@ -202,7 +203,7 @@ def analyse(cfg, runs=None, dropped=()):
 
 def notes_of(sweep):
     """Return notes about the runs: unfinished, diverged and pruned ones, and missing seeds."""
-    every = [run for c in sweep["all_cells"] for run in c.runs]
+    every = runs_of(sweep["all_cells"])
     lrs, notes = sorted({c.lr for c in sweep["all_cells"]}), []
     if len(lrs) > 1:
         notes.append(f"each n is shown at its best lr_base of {', '.join(f'{x:g}' for x in lrs)}; "
@@ -237,7 +238,7 @@ def front_of(sweep, view, content, cfg):
 
     The figure and the text of the view are made only from this dict.
     """
-    every = [run for c in sweep["all_cells"] for run in c.runs]
+    every = runs_of(sweep["all_cells"])
     # a view that uses only some of the runs, such as --view=lr, names them in content["runs"]
     runs = content.pop("runs", every)
     asked = {key: cfg[key] for key in JSON_KEYS}
@@ -330,7 +331,7 @@ def tables_of(sweep, cfg):
     The metrics are cfg["metric"] and, if the log has counts of solved rollouts, avg@k, best@k and
     worst@k.
     """
-    runs = [run for c in sweep["all_cells"] for run in c.runs]
+    runs = runs_of(sweep["all_cells"])
     cells = {cfg["metric"]: sweep["all_cells"]}
     if runs[0]["counts"] is not None:
         cells |= {m: cells_of(runs, m)[1] for m in metrics_at(sweep["k"]) if m not in cells}
@@ -358,7 +359,7 @@ def gains_of(row, grid, cells, k):
     for metric in names:
         c = next(c for c in cells[metric]
                  if (c.B_p, c.n, c.lr) == (row["B_p"], row["n"], row["lr_base"]))
-        base = [per_problem(run, metric)[0] for x in cells[metric] for run in x.runs
+        base = [per_problem(run, metric)[0] for run in runs_of(cells[metric])
                 if run["C"][0] == 0]
         if not base:
             return None
@@ -402,7 +403,7 @@ def fixed_Bp(sweep, cfg):
         best_lr = [c for c in cs if c in sweep["best_lr_cells"]]
         drawn = [c for c in cs if c in best_lr or (c.n, c.lr) in on_top]
         panel = with_curves(panel, drawn, sweep["grid"])
-        runs = [run for c in cs for run in c.runs]
+        runs = runs_of(cs)
         tested = of_law.get(B_p, [])
         verdict = verdict_of(tested, sweep["grid"], cfg["delta"]) | dict(
             lr_base=sweep["lr"], alpha=ALPHA, testable=testable_budget(tested, sweep["grid"]))
@@ -439,7 +440,7 @@ def paper_n_star(cells, width):
     Returns dict(C, n, B_p, reward, between, bend). The first four are from `n_star`. between and
     bend are the n and the bend of `interpolate_n`.
     """
-    found = n_star([run for c in cells for run in c.runs], width)
+    found = n_star(runs_of(cells), width)
     if np.isneginf(found["reward"]).any():
         return None
     between, bend = interpolate_n(found["cells"], found["curves"])
@@ -494,7 +495,7 @@ def joint(sweep, cfg):
     fallen, tables = stability(sweep["all_cells"]), tables_of(sweep, cfg)
     worse = [c["B_p"] for c in tables[cfg["metric"]][-1]["by_B_p"] if c["gap"] > cfg["delta"]]
     return dict(panels={"joint": panel | dict(
-        records=pooled_records([run for c in sweep["all_cells"] for run in c.runs], cfg["bin"]),
+        records=pooled_records(runs_of(sweep["all_cells"]), cfg["bin"]),
         n_star=paper_n_star(sweep["best_lr_cells"], cfg["bin"]),
         segments=[dict(C=env["C"][i], B_p=env["B_p"][i], n=env["n"][i], B=pairs[i][0] * pairs[i][1],
                        reward=env["highest"][i]) for i in starts_of_pieces(pairs)],
@@ -508,7 +509,8 @@ def collapsed(run, values, checkpoints):
     values (G, P): the run's smoothed reward on each problem at each budget. checkpoints: from
     core.stats.checkpoint_sd. The peak is chosen on one half of the problems, and the fall from the
     peak is measured on the other half, and vice versa. The standard error covers the problems and
-    the noise of the two checkpoints.
+    the noise of the two checkpoints. If there are fewer than 4 problems or no counts of solved
+    rollouts, or fewer than 3 budgets, only a divergence is found.
     """
     values = values[~np.isnan(values[:, 0])]
     if run["status"] == "diverged" or len(values) < 3 or values.shape[1] < 4:
@@ -571,7 +573,7 @@ def fixed_B(sweep, cfg):
         largest = [c for c in cs if c.B_p * c.n == max(c.B_p * c.n for c in cs)]
         end = max(c.reach[1] for c in largest) * (1 + 1e-9)
         panel = panel_of([c for c in cs if c.reach[0] <= end], grid, end)
-        records = pooled_records([run for c in largest for run in c.runs], cfg["bin"])
+        records = pooled_records(runs_of(largest), cfg["bin"])
         panels[f"B={B}"] = panel | dict(
             B=B, records=records, n_star=paper_n_star(largest, cfg["bin"]), of_batch=[
                 dict(n=c.n, B_p=c.B_p, C=grid[c.alive], reward=c.mean[c.alive]) for c in largest])
@@ -708,7 +710,7 @@ def paper(sweep, cfg):
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
     for panel, cs in zip(panels.values(), by_B_p(sweep["best_lr_cells"]).values()):
-        runs, env, points = [run for c in cs for run in c.runs], panel["envelope"], []
+        runs, env, points = runs_of(cs), panel["envelope"], []
         for run in runs:
             kept = record_breaking(run["reward"], cfg["bin"])
             points.append(dict(n=run["n"], C=run["C"][kept], reward=run["reward"][kept]))
@@ -766,8 +768,9 @@ def analyse_each(cfg):
         folder, *rest = word.split(":")
         metrics = [r for r in rest if "@" in r or r == "reward"]
         sets = [r for r in rest if r not in metrics]
-        sweeps[word] = analyse(cfg | dict(runs=folder, metric=[*metrics, cfg["metric"]][0],
-                                          eval_set=[*sets, cfg["eval_set"]][0]))
+        sweeps[word] = analyse(cfg | dict(runs=folder,
+                                          metric=metrics[0] if metrics else cfg["metric"],
+                                          eval_set=sets[0] if sets else cfg["eval_set"]))
     if len(sweeps) < 2:
         raise BadInput(f'--runs={cfg["runs"]} is one sweep, but --view=compare needs two or more, '
                        'with a space between, as in --runs="A B"')
@@ -826,7 +829,8 @@ def describe(front):
     yield from (f"  {note}" for note in front["notes"])
     if front["missing"]:
         yield f"  {missing_text(front['missing'], 100)}"
-    yield from VIEWS[front["view"]][2](front)
+    _, _, describe_view = VIEWS[front["view"]]
+    yield from describe_view(front)
     if front["covers"]:
         yield f"\nintervals: {front['covers']}"
 

@@ -272,7 +272,7 @@ def add_estimates(cells, G, checkpoints):
     values = np.concatenate([c.values for c in cells])  # (R, G, P)
     died = np.concatenate([c.died for c in cells])
     cell = np.concatenate([[c.index] * len(c.runs) for c in cells])
-    seed = np.array([run["seed"] for c in cells for run in c.runs])
+    seed = np.array([run["seed"] for run in runs_of(cells)])
     P, N = values.shape[2], len(cells)
     # the noise is estimated without diverged runs, because divergence is not noise
     usable = ~np.isnan(values[..., 0]) & ~died
@@ -335,6 +335,11 @@ def mean_over_runs(a):
     return np.where(defined.any(0), mean, np.nan)
 
 
+def runs_of(cells):
+    """Return the runs of the cells, in the order of the cells."""
+    return [run for c in cells for run in c.runs]
+
+
 def by_B_p(cells):
     """Return {B_p: its cells}, the smallest B_p first."""
     return {B_p: [c for c in cells if c.B_p == B_p] for B_p in sorted({c.B_p for c in cells})}
@@ -383,7 +388,7 @@ def ci_half_width(c, j):
 
 def covers(cells):
     """Return a text that says what the 90% intervals of the rewards of `cells` cover."""
-    runs = [run for c in cells for run in c.runs]
+    runs = runs_of(cells)
     seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
     text = "90%, for one more run of the same command and for other problems of the kind"
     if cells[0].values.shape[2] == 1:
@@ -419,6 +424,12 @@ def best(cells, j):
     """
     means = np.array([c.mean[j] for c in cells])
     return None if np.isnan(means).all() else int(np.nanargmax(means))
+
+
+def best_cell(cells, j):
+    """Return the cell with the highest mean at budget j, or the first cell if no cell has one."""
+    top = best(cells, j)
+    return cells[0 if top is None else top]
 
 
 def tied_with_best(cells, j):
@@ -461,7 +472,7 @@ def held_out(cells):
     anyway. If a cell has no score in a fold, its score is NaN and its reward for the choice is
     -inf.
     """
-    seeds = sorted({run["seed"] for c in cells for run in c.runs})
+    seeds = sorted({run["seed"] for run in runs_of(cells)})
     # if the logs have no counts for each problem, the problems cannot be halved
     H = min(cells[0].values.shape[2], 2)
     masks, choice, score = folds(len(seeds), H), [], []
@@ -593,7 +604,7 @@ def panel_of(cells, grid, end=math.inf):
         near.append(dict(C=grid[j], set=[(c.B_p, c.n) for c, tied in
                                          zip(cells, tied_with_best(cells, j)) if tied]))
     sizes = {c.B_p for c in cells}
-    runs = [run for c in cells for run in c.runs]
+    runs = runs_of(cells)
     return dict(
         ns=sorted({c.n for c in cells}), range=[grid[js[0]], grid[js[-1]]],
         B_p=sizes.pop() if len(sizes) == 1 else None, switches=turns, near=near,

@@ -12,8 +12,8 @@ from scipy import stats
 
 from config import BadInput, lr_factor
 from core.plots import SHADES, budget_axis, canvas, colours, legend, log_ticks, save, format_si
-from core.stats import (best, by_B_p, cells_of, ci_half_width, covers, difference, mean_over_runs,
-                        nearest, panel_of, tied_with_best)
+from core.stats import (best, best_cell, by_B_p, cells_of, ci_half_width, covers, difference,
+                        mean_over_runs, nearest, panel_of, tied_with_best)
 
 
 def last_shared(cells):
@@ -41,7 +41,7 @@ def lr(sweep, cfg):
     runs = [run for c in cells if tried[c.n] > 1 for run in c.runs]
     (grid, cells), rows = cells_of(runs, cfg["metric"]), []
     end = last_shared(cells)
-    rule = cells[best(cells, -1 if end is None else end) or 0].lr
+    rule = best_cell(cells, -1 if end is None else end).lr
     for n in sorted({c.n for c in cells}):
         cs = [c for c in cells if c.n == n]
         j = last_shared(cs)
