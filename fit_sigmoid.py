@@ -501,8 +501,10 @@ def draw_law(ax, panel, law, rows, unit):
         x = np.geomspace(*panel["range"], 200)
         ax.plot(x, 2 ** law_at(law["fit"], x), color="C3", lw=2, zorder=5,
                 label="the law, fitted to n*")
-        text, end = ("L {L:.2f}, k {k:.2f}, $\\log_{{10}} C_0$ {log10_C0:.2f}, b {b:.2f}, plateau "
-                     "{plateau:.0f}").format(**law["fit"]), 2 ** law_at(law["fit"], x[-1])
+        fit, axis = law["fit"], "M" if unit == "updates" else "C"
+        end = 2 ** law_at(fit, x[-1])
+        text = (f"L {fit['L']:.2f}, k {fit['k']:.2f}, ${axis}_0$ {format_si(10 ** fit['log10_C0'])}"
+                f", b {fit['b']:.2f}, plateau {fit['plateau']:.0f}")
         if end < 0.9 * law["fit"]["plateau"]:
             text += f",\nwhich it does not reach here: {end:.0f} at the end"
         ax.annotate(text, (0.02, 0.98), color="C3", fontsize=9, xycoords="axes fraction", va="top")
