@@ -68,8 +68,9 @@ def fit_law(C, log2_n, weight=None, room=1.0):
     # bounds of the four fitted parameters: log2(plateau), L, log(k) and log10(C0)
     lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]
     upper = [y.max() + room, 40.0, math.log(K_LAW[1]), x.max() + 0.5]
-    # The search starts at the best of a grid of S pairs (k, C0). For each pair, log2 n* is linear
-    # in the sigmoid (S, E), so the best L and plateau have a closed form
+    # The search starts at the best pair of a grid of S pairs (k, C0). `sigmoid` has the values of
+    # each pair at the E points. log2 n* is linear in them, so the best L and plateau of a pair have
+    # a closed form
     log_k, log_C0 = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
                                                     np.linspace(lower[3], upper[3], 31)))
     sigmoid = expit(np.exp(log_k)[:, None] * (x - log_C0[:, None]))
@@ -110,10 +111,13 @@ def law_verdict(C, log2_n, law, n=None):
     """Judge whether the points C, log2_n (E,) determine `law`, their fit with room = 1.
 
     Returns (verdict, reason). The verdict is "law", "flat" (the same n at every budget) or
-    "undetermined". For "law" the reason is "". A law has four parameters, so the points must have
-    at least three different n, and no parameter may be at a bound. The points must also lie on both
-    sides of the bend C0 and reach three quarters of the rise, because otherwise the plateau is a
-    guess. n (E,): the n of each point, needed only if log2_n is a running average.
+    "undetermined". For "law" the reason is "". The verdict is "law" if all of these hold:
+    - from the first to the last budget the law rises by at least half an octave;
+    - the points have at least three different n, because a law has four parameters;
+    - no parameter is at a bound of the fit;
+    - the first point is in the first half of the law's rise;
+    - the last point is in the last quarter of the rise. If not, the plateau is a guess.
+    n (E,): the n of each point, needed only if log2_n is a running average of log2 n.
     """
     log2_n = np.asarray(log2_n, float)
     n = 2 ** log2_n if n is None else np.asarray(n)
@@ -141,9 +145,9 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
     """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
 
     n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The entry has
-    - verdict, reason: from `law_verdict` for a fit with room = 1, not for `fit`, because less room
-      gives a plateau so low that the points always seem to reach it. But if the verdict is law, the
-      rise quoted in `reason` is that of `fit`.
+    - verdict, reason: from `law_verdict` for a fit with room = 1. With less room the plateau is so
+      low that the points always seem to reach it. If the verdict is law, `reason` gives the rise
+      of `fit`.
     - fitted: a copy of `verdict`, because a test may replace `verdict` (see `law_of_panel`).
     - fit: the parameters fitted with `room`, or None for fewer than five points.
     - L, k, log10_C0, b, plateau: the parameters of `fit` if the verdict is law, else None.
@@ -172,12 +176,13 @@ def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
 def law_of_panel(panel):
     """Return the entry of law.json for a panel of frontier.json.
 
-    The formula is the paper's, but the fit is ours. Its points are n*(C), the n of the best fitted
-    curve at each C (section 4.1), interpolated between the n that were run. The fit weights each
-    point by its `bend`. A larger bend means that a wrong n costs more reward at this C.
+    The formula is the paper's, but the fit is ours. Its points are n*(C): the n of the highest
+    fitted curve at each C (section 4.1), refined by `interpolate_n`. The fit weights each point by
+    its `bend`. A larger bend means that a wrong n costs more reward at this C.
     `verdict` comes from the test (core/stats.verdict_of) if the panel was tested, else from the
     fit. `by_records` is the paper's own fit, through the running average over pooled
-    record-breaking points (Figure 15). `at_fixed_B` is the law of B_p*(M) = B / n*(M) (Figure 9).
+    record-breaking points (Figure 15). `at_fixed_B`, only for a panel with a batch size B, is the
+    law of B_p*(M) = B / n*(M) (Figure 9).
     """
     records, star = panel["records"], panel["n_star"]
     if star:
@@ -274,10 +279,11 @@ def updates_for(cell, C):
 def prescribe(rows, C, D=None):
     """Return what to run with a budget C as a table row, or None if C is below one update.
 
-    rows: from frontier.json, one row per budget. If a run reached the budget nearest to C, return
-    the row of that budget, with status = observed. If not, return the row of the last budget before
-    it that a run reached, with status = extrapolated and without a reward. In both cases M, epochs
-    (passes over the D problems) and hours are computed for C.
+    rows: from frontier.json, one row per budget. If C is within their budgets and a run reached the
+    budget nearest to C, return the row of that budget, with status = observed. If not, go down from
+    the nearest budget to the first one that a run reached, and return its row, with status =
+    extrapolated and without a reward. In both cases M, epochs (passes over the D problems) and
+    hours are computed for C.
     """
     j = min(range(len(rows)), key=lambda i: abs(math.log(rows[i]["C"] / C)))
     inside = rows[0]["C"] * (1 - 1e-9) <= C <= rows[-1]["C"] * (1 + 1e-9)
@@ -409,7 +415,7 @@ def run_of(cell, row, front):
 
 
 def command_for(cell, row, front):
-    """Return the command of `run_of`. It names the sweep's folder if its other words do not."""
+    """Return the command of `run_of`, with --runs if it would otherwise use another folder."""
     run = run_of(cell, row, front)
     if Path(front["runs"]).is_dir():  # not several folders
         run["runs"] = front["runs"]
@@ -418,8 +424,11 @@ def command_for(cell, row, front):
 
 
 def finished_run(row, front):
-    """Return a text with the folder of a run that already spent the row's budget in the row's cell,
-    or "" if there is none. If the sweep has several folders, the run's folder is not known."""
+    """Return as text where the model or the log of a finished run is, or "" if there is none.
+
+    The run has the cell of the row and has already spent the row's budget. The text is also "" if
+    the sweep has several folders or its unit is not rollouts.
+    """
     cell = row["B_p"], row["n"], row["lr_base"], "budget"
     known = front["unit"] == "rollouts" and Path(front["runs"]).is_dir()
     for r in front["runs_used"] if known else ():
@@ -582,10 +591,10 @@ def read_points(path):
 def n_from_points(law, C, n, at):
     """Return (n, source): the n to use with a budget `at`, and where n comes from, as text.
 
-    law: the law of the points C, n (E,). If its verdict is law, n is the law's n* rounded to a
-    power of 2, but at most twice the largest n of the points. If the n of the points are not powers
-    of 2 but differ by factors of 2, such as 3, 6, 12, n* is rounded to 3, 6, 12, 24. If the verdict
-    is not law, n is the n of the last point.
+    law: the law of the points C, n (E,). If its verdict is not law, n is the n of the last point.
+    Otherwise n is the law's n*, rounded to a power of 2, but at most twice the largest n of the
+    points. If the n of the points are a series such as 3, 6, 12, n* is rounded to a member of the
+    continued series 3, 6, 12, 24.
     """
     if law["verdict"] != "law":
         return n[-1], f"the last point, at C = {format_si(C[-1])}"
@@ -743,7 +752,7 @@ def main(argv):
                        "a larger C")
     table_file = out / f"prescription{suffix}.csv"
     write_csv(table_file, tables)
-    # law.json repeats the law of one panel, the one that shows most of how n* changes
+    # the entry `law` of law.json is that of the panel whose best n changes most often
     main_panel = max(laws, key=lambda p: (len(panels[p]["switches"]), len(panels[p]["runs_used"])))
     write_json(out / f"law{suffix}.json", dict(
         law=laws[main_panel] | dict(panel=main_panel), panels=laws, unit=front["unit"],

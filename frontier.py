@@ -45,7 +45,7 @@ from tools import views
 # The paper's method (section 4, "Data analysis workflow")
 
 def record_breaking(reward, width):
-    """Return the mask (E,) of the rewards (E,) of a run that are above all of its earlier rewards.
+    """Return a mask (E,): whether each reward (E,) of a run is above all earlier rewards.
 
     The rewards are in order of C. They are compared in bins of `width`, as in the paper, because
     the rewards are noisy. If two rewards fall in one bin, only the first can be a record. Example:
@@ -141,8 +141,10 @@ def interpolate_n(cells, curves):
 
     cells, curves (N, G): from `n_star`. At each budget a parabola in log2 n goes through the
     highest curve and the curves of the two neighbouring n. n* is at the top of the parabola. bend
-    is the reward lost if n is one octave from n*, but at least 1e-4. If the smallest or the largest
-    n has the highest curve, n* is this n, and bend is at least the slope towards its neighbour.
+    is the reward lost if n is one octave from n*. If the highest curve is that of the smallest or
+    the largest n, n* is this n. A step towards the neighbouring n then also costs reward, and bend
+    is the larger of the two losses per octave. No bend is below 1e-4. With fewer than three n,
+    nothing is interpolated and bend is 1.
     """
     of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
     ns, at = np.unique(of_n[fitted]), np.arange(curves.shape[1])
@@ -167,7 +169,7 @@ def analyse(cfg, runs=None):
     runs: the sweep's runs. If it is None, they are read from cfg["runs"]. The dict has
       all_cells      one core.stats.Cell for each (B_p, n, lr_base)
       best_lr_cells  for each (B_p, n) the cell whose lr_base is the best at the largest budget
-      lr             the lr_base of the best cell, among the lr_base that have the most cells
+      lr             the lr_base with the most cells; if several tie, the one with the best cell
       one_lr_cells   the cells whose lr_base is `lr`
       grid           the budgets (G,) at which cells are compared
       runs           the runs of best_lr_cells
@@ -221,7 +223,7 @@ def notes_of(sweep):
 
 
 # fit_sigmoid.py makes frontier.json again if the file's `schema` is not SCHEMA, or if the file was
-# made with another value of a key in JSON_KEYS. The file's `asked` has these values
+# made with another value of a key in JSON_KEYS. The file keeps its values of these keys in `asked`
 SCHEMA = 3
 JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
 
@@ -346,10 +348,10 @@ def gains_of(row, grid, cells, k):
     """Return the gain of a row's cell over the base model in best@k and worst@k.
 
     Returns dict(best, worst, more, half). best, worst: the two gains. more: worst - best. half:
-    half of the 90% interval of `more`. It is paired by problem, but the errors of best and worst
-    over runs are added as if they were independent. worst@k rises if the same problems are solved
-    more reliably (sharpening). best@k rises if more problems are solved (coverage; paper, section
-    4.1).
+    half of the 90% interval of `more`. The error over problems is that of each problem's
+    difference. The errors of best and worst over runs are added as if they were independent.
+    worst@k rises if the same problems are solved more reliably (sharpening). best@k rises if more
+    problems are solved (coverage; paper, section 4.1).
     Returns None if the logs lack counts of solved rollouts or an evaluation of the base model.
     """
     names = metrics_at(k)[1:]
@@ -420,8 +422,8 @@ def testable_budget(cells, grid):
     """Return the budget to which every n must be trained so that a rise of n* can be tested.
 
     Return None if there are fewer than two n to test. The test needs budgets that span a factor of
-    SPAN, from the first budget that every n reached. Because the report rounds the budget to three
-    digits, the factor here is 1% larger.
+    SPAN, from the first budget that every n reached. The result is 1% larger, because the report
+    rounds it to three digits.
     """
     starts = [float(grid[c.alive.argmax()]) for c in cells if c.alive.any()]
     return 1.01 * SPAN * max(starts) if len(starts) > 1 else None
@@ -452,8 +454,8 @@ def grid_edge(top, cells, B_max):
     """Return a warning if the n of the best cell `top` is the smallest or the largest of its B_p.
 
     Returns dict(add, text). add: dict(B_p, n) of the cell to run next, or None if B_max allows no
-    larger n. text: the warning. Returns None if `top` is not at an edge, or if its n is the
-    smallest and is 2 or 3, because half of that is below 2.
+    larger n. text: the warning. Returns None if `top` is not at an edge, if its B_p has only one
+    n, or if the smaller n to run next would be below 2.
     """
     ns = sorted({c.n for c in cells if c.B_p == top.B_p})
     side, size, n = ("largest", "larger", 2 * top.n) if top.n == ns[-1] else (
@@ -468,8 +470,11 @@ def grid_edge(top, cells, B_max):
 
 
 def best_worst(sweep, cfg):
-    """Return the content of --view=best_worst: a panel by avg@k, a panel by best@k and a panel by
-    worst@k, for each of the three B_p with the most n (paper, section 4.1, observation 4)."""
+    """Return the content of --view=best_worst: panels by avg@k, best@k and worst@k.
+
+    The view shows the three B_p that have the most values of n. Each has one panel per metric
+    (paper, section 4.1, observation 4).
+    """
     if sweep["runs"][0]["counts"] is None:
         raise BadInput(f"--view=best_worst: the logs in {cfg['runs']} lack `correct`, the solved "
                        "rollouts of each problem, which train_grpo.py writes")
@@ -509,8 +514,8 @@ def collapsed(run, values, checkpoints):
     values (G, P): the run's smoothed reward on each problem at each budget. checkpoints: from
     core.stats.checkpoint_sd. The peak is chosen on one half of the problems, and the fall from the
     peak is measured on the other half, and vice versa. The standard error covers the problems and
-    the noise of the two checkpoints. If there are fewer than 4 problems or no counts of solved
-    rollouts, or fewer than 3 budgets, only a divergence is found.
+    the noise of the two checkpoints. The fall is not tested if the run has fewer than 3 budgets, if
+    there are fewer than 4 problems, or if the log lacks counts of solved rollouts.
     """
     values = values[~np.isnan(values[:, 0])]
     if run["status"] == "diverged" or len(values) < 3 or values.shape[1] < 4:
@@ -544,13 +549,12 @@ def smallest_stable(by_size, worse=()):
 
 
 def fixed_B(sweep, cfg):
-    """Return the content of --view=fixed_B: a panel for each batch size B, and the rows of what to
-    run.
+    """Return the content of --view=fixed_B: a panel and a table of what to run for each batch B.
 
-    A panel has the best (B_p, n) with B_p n <= B after M updates (paper, section 4.2). The unit of
-    C is updates here, so fit_sigmoid.py fits n*(M) and B_p*(M). If the command line gives B_max, it
-    is the only B. Otherwise the B are the three most common values of B_p n that at least two cells
-    have.
+    For each number of updates M, a panel shows which (B_p, n) with B_p n <= B is best after M
+    updates (paper, section 4.2). The unit of C is updates here, so fit_sigmoid.py fits n*(M) and
+    B_p*(M). If the command line gives B_max, it is the only B. Otherwise the B are the three most
+    common values of B_p n that at least two cells have.
     """
     by_updates = [run | dict(C=run["step"], per_rollout=1 / (run["B_p"] * run["n"]))
                   for run in sweep["runs"]]
@@ -757,11 +761,11 @@ def describe_paper(front):
 # Several sweeps
 
 def analyse_each(cfg):
-    """Return the sweeps of --runs="A B:train C:SET C:best@4" as one sweep with all runs.
+    """Return one dict like that of `analyse`, with the runs of all sweeps that --runs names.
 
-    The entry `sweeps` has the separately analysed sweeps, {word of --runs: sweep}. A word is a
-    folder. After a colon, the word may name another set of evaluations, another metric, or `train`
-    for the training reward.
+    The entry `sweeps` has the separately analysed sweeps, {word of --runs: sweep}. An example is
+    --runs="A B:train C:SET C:best@4". A word begins with a folder. After a colon, the word may name
+    another set of evaluations, another metric, or `train` for the training reward.
     """
     sweeps = {}
     for word in cfg["runs"].split():
@@ -782,8 +786,10 @@ def analyse_each(cfg):
 
 
 def compare(sweep, cfg):
-    """Return a panel for each sweep of `analyse_each`, at the B_p with the most n, and the notes of
-    each sweep."""
+    """Return a panel for each sweep of `analyse_each`, and the notes of each sweep.
+
+    A panel shows the B_p that has the most values of n in its sweep.
+    """
     panels, notes = {}, []
     for word, s in sweep["sweeps"].items():
         missing = [missing_text(s["missing"], 100)] if s["missing"] else []

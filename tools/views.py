@@ -28,10 +28,11 @@ def last_shared(cells):
 def lr(sweep, cfg):
     """Return two panels: n*(C) at one lr_base for all n, and at the best lr_base of each n.
 
-    The view uses the B_p with the most cells, and only the n that ran at several lr_base. rule:
-    the lr_base of the best cell, which the first panel uses for all n. rows: the best lr_base of
-    each n, at the largest budget that all cells of this n reached. slope: the slope of
-    log(best lr) over log B, None if there is only one n.
+    The view uses the B_p with the most cells, and only the n that ran at several lr_base. The
+    result also has
+    - rule: the lr_base that the first panel uses for all n, taken from the best cell;
+    - rows: the best lr_base of each n, at the largest budget that all cells of this n reached;
+    - slope: the slope of log(best lr) over log B in these rows, or None for fewer than two rows.
     """
     B_p, cells = max(by_B_p(sweep["all_cells"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)
@@ -384,11 +385,11 @@ def describe_pass1(front):
 # The numbers of the updates
 
 def training(sweep, cfg):
-    """Return every number of the step records over C, for the runs of the B_p with the most runs.
+    """Return each numeric field of the step records as a curve over C, for each run at one B_p.
 
-    The updates of a run are cut into at most 64 stretches. The value of a field in a stretch is its
-    mean over the updates, NaN if the log has no number there. If you add a field to the log, you
-    need no code here.
+    The view uses the B_p with the most runs. The updates of a run are cut into at most 64
+    stretches. The value of a field in a stretch is its mean over the updates, NaN if the log has no
+    number there. If you add a field to the log, you need no code here.
     """
     runs = [run for run in sweep["runs"] if run["steps"]]
     if not runs:
