@@ -242,8 +242,8 @@ def page(rows, folder, figures):
                f"The verdicts on {len(ours)} claims of our own: {tally(ours)}. The {len(runs)} "
                f"runs took {hours:.0f} hours of training on one core.\n")
     return head + "\n".join([
-        BEGIN, counted, "## The paper's claims\n", table_text(theirs, figures), "## Our own claims\n",
-        table_text(ours, figures), END]) + rest.split(END)[1]
+        BEGIN, counted, "## The paper's claims\n", table_text(theirs, figures),
+        "## Our own claims\n", table_text(ours, figures), END]) + rest.split(END)[1]
 
 
 def row_text(r, out):
