@@ -177,9 +177,9 @@ def batch_indices(step, B_p, D, seed):
 # Forward passes over prompts and responses
 
 
-# How many tokens of padding take as long as one more pass, for each device. The number is large on
-# a GPU, because it takes 0.28 s to start the kernels of a pass (30 layers on an H100,
-# results/gpu.md)
+# On each device, one more pass takes as long as it takes to compute this many tokens of padding. A
+# GPU's number is large, because it takes 0.28 s to start the kernels of a pass (30 layers on an
+# H100, results/gpu.md)
 PASS_TOKENS = dict(cpu=128, cuda=4096)
 
 
@@ -224,9 +224,9 @@ def deal_rows(lengths, ranks):
 
 
 def token_positions(start, length):
-    """Return (row, position), both (N,), of N tokens: length[i] tokens of each row i.
+    """Return (row, position), both (N,): the row and the position of each of N tokens.
 
-    The tokens of row i are at consecutive positions that begin at start[i]. For example,
+    Row i has length[i] tokens, at consecutive positions that begin at start[i]. For example,
     start [2, 1] and length [1, 2] give row [0, 1, 1] and position [2, 1, 2].
     """
     import torch
@@ -236,13 +236,14 @@ def token_positions(start, length):
 
 
 def response_states(model, ids, prompt_length, length, group=None):
-    """Return (states, tokens): the N response tokens (N,) and the states (N, d) that predict them.
+    """Return (states, tokens): the states (N, d) that predict the N response tokens, and their ids.
 
-    A state is the output of the last layer at the position before the token. For prompt [5, 6] and
-    response [7, 8], the states are from positions 1 and 2. ids (R, L): each row is a prompt and its
-    response, padded at the end. No mask is needed, because a causal model does not look at later
-    positions. group (R,): the number of each row's prompt. If `group` is given, each prompt is
-    computed only once, and the rows of a prompt must be consecutive.
+    The state that predicts a token is the output of the last layer at the position before it. For
+    prompt [5, 6] and response [7, 8], the states are from positions 1 and 2.
+    ids (R, L): each row is a prompt and its response, padded at the end. No mask is needed, because
+    a causal model does not look at later positions.
+    group (R,): the number of each row's prompt. If `group` is given, each prompt is computed only
+    once, and the rows of a prompt must be consecutive.
     """
     row, position = token_positions(prompt_length, length)
     if group is None:
@@ -290,9 +291,9 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
     return torch.cat([last, rest], 1)
 
 
-# Compute each prompt once for all its rollouts if prompts have at least SHARED_FROM rollouts on
-# average, or if this reduces the tokens to compute to half (SHARED_TOKENS) or less. Otherwise it is
-# faster to compute each row with its own prompt
+# Each prompt is computed once for all its rollouts in two cases: (1) a prompt has SHARED_FROM or
+# more rollouts on average; (2) this saves at least half of the tokens (the rest is at most the
+# share SHARED_TOKENS). In all other cases it is faster to compute each row with its own prompt
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
@@ -439,12 +440,12 @@ def gather_batch(part):
 def loss_rows(batch, cfg):
     """Choose the rows of the whole batch that the loss uses; return (rows, in_policy, in_reg, N).
 
-    in_policy and in_reg are (P n,) bool masks. in_policy marks the rows that the policy term uses,
-    and in_reg marks the rows that the KL and entropy terms use. zero_var_filter can remove groups
-    of equal rewards from either mask.
-    N: [tokens of the policy term, tokens of the KL and entropy terms, tokens of `rows`].
-    If there is no KL term, entropy term or critic, rows whose advantage is 0 have no gradient, so
-    `rows` leaves them out. Their tokens still count in N[0] and N[1].
+    rows: the indices of these rows. If there is no KL term, entropy term or critic, rows whose
+    advantage is 0 have no gradient and are left out. Their tokens still count in N[0] and N[1].
+    in_policy (P n,): a bool mask of the rows that the policy term uses.
+    in_reg (P n,): a bool mask of the rows that the KL and entropy terms use.
+    N: three counts of tokens: of the policy term, of the KL and entropy terms, and of `rows`.
+    zero_var_filter can remove groups of equal rewards from either mask.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -469,15 +470,17 @@ def loss_rows(batch, cfg):
 def pack_batch(batch, cfg, device):
     """Return (tensors, N, has_rows) for the R rollouts whose loss this rank computes.
 
-    batch: a dict. It has `step`, and for this rank's P problems `prompts` (lists of ids),
-    `rollouts` (from engine.generate) and `rewards` (P, n). `numbers` are the positions of these
-    problems in the whole batch; one rank needs no `numbers`. A rank generates and grades all
-    rollouts of its problems. Then `deal_rows` deals the rollouts of the loss to the ranks again, by
-    length, so a rank also gets rollouts that other ranks generated.
-    tensors: a dict of tensors, (R, ...) per rollout or (N,) per token. All are on `device`, except
-    `ids`, which is moved there one micro-batch at a time. N: see `loss_rows`. If no rollout is left
-    for this rank, has_rows is False and the tensors hold one dummy row, because FSDP needs a pass
-    from every rank.
+    tensors: a dict of tensors. Their first axis is the R rollouts or all tokens of the R responses.
+    All are on `device`, except `ids`, which is moved to it one micro-batch at a time.
+    N: the three counts of tokens from `loss_rows`. They count the whole batch, not only this rank.
+    has_rows: False if no rollout is left for this rank. The tensors then hold one dummy row,
+    because FSDP needs a pass from every rank.
+
+    The argument `batch` is a dict with `step` and the data of this rank's P problems: `prompts`
+    (lists of ids), `rollouts` (from engine.generate) and `rewards` (P, n). If there are several
+    ranks, `numbers` gives the positions of these problems in the whole batch.
+    A rank generates and grades all rollouts of its own problems. Then `deal_rows` deals the rows of
+    all ranks by length, so a rank may compute the loss of rollouts that another rank generated.
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
@@ -611,9 +614,9 @@ def set_critic_targets(critic, parts, N, cfg):
 def update(learner, batch, cfg):
     """Make cfg["updates"] steps of AdamW, each on the whole batch. Return a dict for the log.
 
-    batch: as in `pack_batch`. Each loss term is divided by its number of tokens in the whole batch,
-    before the batch is dealt to ranks and cut into micro-batches. So neither the number of ranks
-    nor micro_tokens changes the result. A field that is a mean over the N tokens of the loss is
+    batch: as in `pack_batch`. Each loss term is a sum over tokens, divided by the term's number of
+    tokens on all ranks and in all micro-batches. So neither the number of ranks nor micro_tokens
+    changes the result. A field that is a mean over the N tokens of the loss is
     None if N = 0. N is 0 if each group has equal rewards and the loss has neither a KL term nor an
     entropy term nor a critic. grad_norm is nan if a step was skipped.
     """
@@ -937,7 +940,10 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """Divide `problems` among the ranks, and return evaluation.count_solved for all of them."""
+        """Return (correct, total, faults) of all `problems`, as evaluation.count_solved does.
+
+        Each rank evaluates a part of the problems.
+        """
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
@@ -961,7 +967,8 @@ class Run:
                 self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in
                                          (f"avg@{cfg['k']}", "reward") if key in record)
             self.write(record)
-        # list the problems in file order; `seen` is empty before the first update
+        # the training problems drawn since the last evaluation, in file order. Before the first
+        # update there are none
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]
         if ids:
             drawn, correct = zip(*[state["seen"][i] for i in ids])
@@ -975,10 +982,10 @@ class Run:
         self.write_pass(m, ids, [cfg["s"]] * len(ids), correct, total, fresh=True, **faults)
 
     def write_pass(self, m, ids, samples, correct, total, **more):
-        """Log how many rollouts of the problems `ids` were drawn and solved after update m.
+        """Log how many rollouts of each problem in `ids` were solved, as a record of update m.
 
-        samples and correct: the numbers of rollouts and solved rollouts of each problem. total: the
-        sum of all rewards.
+        samples: the number of rollouts of each problem. correct: how many of them were solved.
+        total: the sum of all rewards.
         """
         self.write(dict(
             type="train_pass", step=m, rollouts=m * self.B, ids=ids, samples=samples,
@@ -1047,7 +1054,7 @@ class Run:
             ended = "budget used" if status == "budget" else status
             print(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}",
                   file=sys.stderr)
-        # vLLM destroys the process group at exit, so do it here for the hf engine only
+        # destroy the process group if the engine is hf. If it is vLLM, vLLM does this at exit
         if WORLD > 1 and self.engine_name == "hf":
             import torch
             torch.distributed.destroy_process_group()
@@ -1185,8 +1192,8 @@ def main(argv):
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:
-                # the last 10 updates were skipped, so save no checkpoint. The newest checkpoint is
-                # older than these updates, unless --keep_at asked for a checkpoint of one of them
+                # the last 10 updates were skipped, so save no checkpoint. The newest checkpoint was
+                # saved before the 10 updates, or during them if --keep_at asked for that
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad

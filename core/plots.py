@@ -32,8 +32,9 @@ def plural(k, noun):
 
 
 def pairs_text(pairs, several, most=6):
-    """Return the first `most` pairs (B_p, n) as text, and how many more there are.
+    """Return the first `most` of the pairs (B_p, n) as text.
 
+    If there are more pairs, the text ends with the number of the others, such as "and 3 more".
     several: whether the pairs have several B_p. If all have the same B_p, the text has only the n.
     """
     pairs = sorted({tuple(pair) for pair in pairs})
@@ -139,7 +140,7 @@ def end_labels(ax, ends):
     letters = max(len(text) for *_, text, _ in ends)
     width = inches_of(ax) - 0.9  # the label and the ticks of the y axis need 0.9 inches
     room = min(0.25 + 0.09 * letters, 0.6 * width)
-    inch = (right / left) ** (1 / (width - room))  # one inch of the log axis multiplies x by `inch`
+    inch = (right / left) ** (1 / (width - room))  # x grows by this factor per inch of the axis
     ax.set_xlim(left, right * inch ** room)
     step = 0.052 * (high - low)
     for end, at in zip(ends, spread([y for _, y, *_ in ends], step, high - step / 2)):
@@ -187,7 +188,8 @@ def draw_n_star(ax, panel, unit):
                 label="$B_p$ of the best pair")
         ticks |= {min(env["B_p"]), max(env["B_p"])}
     for s in panel["switches"]:
-        # if a bound of a switch's interval is unknown, shade up to the edge of the panel
+        # shade the budgets from lo to hi, the interval in which the best n may switch. If lo or hi
+        # is unknown, shade up to the edge of the panel
         if s["why"] == "crossing" and s["clear"]:
             ax.axvspan(s["lo"] or panel["range"][0], s["hi"] or panel["range"][1], color="C0",
                        alpha=0.13, lw=0, zorder=0, label="where a switch may lie (90%)")

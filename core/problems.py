@@ -89,7 +89,10 @@ def write_problems(path, problems):
 
 
 def set_hash(problems):
-    """Return a hash (12 hex digits) of each problem's id, prompt, answer and begin, in order."""
+    """Return one hash (12 hex digits) of a list of problems.
+
+    It depends on the order of the problems and on "id", "prompt", "answer" and "begin" of each.
+    """
     lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
              for p in problems]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
@@ -139,10 +142,10 @@ def tokenize(problems, tokenizer):
 
 
 def without_end(ids, text):
-    """Cut the token ids `ids` after the end of `text`.
+    """Return a prompt's token ids `ids` without the special tokens at its end.
 
-    text: the token ids of the same prompt without special tokens. The cut is needed because some
-    tokenizers append an end-of-text token, after which a model writes no answer.
+    ids: the token ids with special tokens. text: the token ids of the same prompt without special
+    tokens. Some tokenizers append an end-of-text token, and a model writes no answer after it.
     """
     for start in range(len(ids) - len(text) + 1):
         if ids[start:start + len(text)] == text:

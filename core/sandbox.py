@@ -197,7 +197,8 @@ def serve(kind):
     try:
         score = library(kind).load()
     except ImportError:
-        # end without cleanup, because the parent reads the exit code as soon as the pipe closes
+        # os._exit, because it ends the process at once. A slower exit would close the pipe first,
+        # and the parent would then kill this process before it could return its exit code
         os._exit(os.EX_UNAVAILABLE)
     for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
                         (resource.RLIMIT_FSIZE, 0)):
