@@ -40,7 +40,7 @@ DEEP = 150
 
 LRS = "_quarter", "_half", "_double"  # suffixes: easy_half is the arm easy at half its lr_base
 
-# {prefix of a file that sample.py writes: the name of its problems in figures}
+# sample.py writes files of problems. {prefix of a file's name: what figures call its problems}
 SPLITS = dict(
     extreme="Unsolved", mix_hard="Unsolved", mix_dual="half Unsolved, half Easy",
     mix_tri="50/25/25 Unsolved, Easy, Very Easy", level_easy="Easy", level_very_easy="Very Easy",
@@ -72,7 +72,7 @@ def thin(records):
 
 def keep(source, target):
     """Write thinned copies of the ended runs of source/ARM/ to target/ARM/, with their sweep.json.
-    Copies that are as long as their runs are not written again."""
+    A copy that already reaches the end of its run is not written again."""
     new = 0
     for path in sorted(source.glob("[!.]*/*/log.jsonl")):
         copy = target / path.parent.relative_to(source) / "log.jsonl.gz"
@@ -116,7 +116,7 @@ def most_frequent(values):
     return max(values, key=values.count, default=None)
 
 
-# Names of the arms for which `Atlas.runs` has reported dropped runs: it reports them once
+# Names of the arms whose dropped runs were reported. `Atlas.runs` reports each arm only once
 REPORTED = set()
 
 # {path: (run, budget)} of the runs that the current row of the table has used
@@ -297,8 +297,9 @@ def step_mean(run, field, window=LATE):
 def table_of(cells, value=rewards, **how):
     """Return {key: array (S, P)} for `cells`, {key: {seed: run}}.
 
-    A row of an array is value(run, **how) for one of the S seeds that all cells have. Before that,
-    each run is cut to the smallest budget of these runs. Raise Missing if the cells share no seed.
+    Only the S seeds that all cells have are used, and their runs are cut to the smallest budget
+    among these runs. A row of an array is value(run, **how) for one seed. Raise Missing if the
+    cells share no seed.
     """
     seeds = sorted(set.intersection(*(set(runs) for runs in cells.values())))
     if not seeds:
@@ -339,7 +340,7 @@ def deep_cells(cells, name="n = {}"):
     """Return (the deep cells, a sentence that names the other cells).
 
     A deep cell makes DEEP updates or more. If fewer than two cells are deep, all cells are
-    returned. Then atlas.py gives the row the verdict underpowered.
+    returned. In that case atlas.py gives the row the verdict underpowered.
     """
     M = {key: updates(flat({key: runs})[0]) for key, runs in cells.items()}
     kept = {key: runs for key, runs in cells.items() if M[key] >= DEEP}
@@ -363,8 +364,8 @@ def rises_in(groups):
     """Return {key: the dict of core.stats.verdict_of} for groups {key: {n: {seed: run}}}.
 
     Each group has one lr_base. The groups are cut to the same budget, and their noise is estimated
-    together. The verdict can be flat only if there is an n that no other n beats by SMALL times the
-    gain of training or more.
+    together. `verdict_of` gets delta = SMALL times the group's gain of training: a group's verdict
+    is flat only if one n loses less than delta at every budget.
     """
     cells = {(key, n): runs for key, group in groups.items() for n, runs in group.items()}
     note_used(cut(cells))
@@ -402,9 +403,9 @@ def law_verdict(v, ns):
 def rise_text(v):
     """Return `v`, a result of core.stats.verdict_of, as text.
 
-    The text has p for a rise and for a fall, and the n tied with the best in the first and in the
-    last window. It also has the n that loses least if it is used at every budget, and the most that
-    it may lose.
+    The text has p for a rise, p for a fall, and the n tied with the best in the first and in the
+    last window. It also has n_flat, the n to use if every budget must have the same n, and the most
+    that n_flat may lose at any budget.
     """
     first, last = (", ".join(map(str, v["sets"][i])) for i in (0, -1))
     return (f"p = {v['p']:.3f} for a rise, {v['p_falls']:.3f} for a fall; best n {first} from "
@@ -476,8 +477,9 @@ def shift_text(c, names=("early", "at the end"), what="n"):
 def curves(cells, title="", metric="avg@4", of="val", label="n = {}", unit="rollouts", name=""):
     """Return a panel of reward over C: a thick line for the mean of each cell, a thin one per seed.
 
-    unit: "updates" draws the reward over M instead. name: how the label of the y axis names the
-    problems. The base model is a dotted line across the panel, because a log axis has no C = 0.
+    unit: "updates" draws the reward over M instead. name: what the label of the y axis calls the
+    problems, such as "validation". The base model is a dotted line across the panel, because a log
+    axis has no C = 0.
     """
     style, name = styles(cells), name or ("validation" if of == "val" else level(of))
 

@@ -72,9 +72,9 @@ def of_shift(c, g, names=("early", "at the end"), what="n", **more):
 def of_rise(v, ns, g, **more):
     """Return the table row for `v`, which core.stats.verdict_of returned for the n in `ns`.
 
-    g: the gain of training. Let `n_closest` be the n that comes closest to being best at all
-    budgets. The row's number is the reward of another n minus the reward of `n_closest`. Among
-    the gaps that the test for a rise looks at, it is the one that is largest in standard errors.
+    g: the gain of training. The row's number is v["gap"]: the reward of the n `by` minus the reward
+    of the n `n_closest`, in one window. `n_closest` comes closest to being best at all budgets.
+    `by` is the n that beats `n_closest` by the most standard errors in any window of the test.
     """
     lo, hi = map(format_si, v["windows"][v["window"]])
     return dict(verdict=law_verdict(v, ns), times=(v["half"] / max(v["gap"], SMALL * g)) ** 2,
@@ -271,9 +271,9 @@ def rise(atlas, task):
 
 
 def plateau_text(law):
-    """Return k and the plateau of the law as text, for both of its fits.
+    """Return k and the plateau of two fits of the law as text.
 
-    One fit goes through the n of the highest fitted curve at each budget. The other goes through
+    (1) The law is fitted to the n of the highest fitted curve at each budget. (2) It is fitted to
     the record-breaking points pooled over n.
     """
     out = []
@@ -349,8 +349,8 @@ def beyond(atlas, task):
     best, c = heldout_gap(table_of(whole), (others, [largest]))
     c["gain"] *= -1
     made = max(int(run["step"][-1]) for run in whole[largest].values())
-    # if the largest n only ties with the best smaller n, it does not extend the frontier. So the
-    # claim is that its reward is "not larger", and need not be "smaller"
+    # c is the reward of the largest n minus that of the best smaller n. The claim is "not larger"
+    # instead of "smaller", because a largest n that is only tied does not extend the frontier
     return judged((c, "not larger", gained(whole))) | dict(
         compared={}, figure=f"law_{task}.png",
         number=f"n = {largest} minus the best smaller n: {points(c)}",
@@ -389,9 +389,10 @@ def own_lr_gap(cells, large, small, metric="avg@4"):
     """Compare the best n in `large` with n = `small` at the end, each n at its best lr_base.
 
     Return (long text, contrast, tuned, short text). cells: {(n, lr_base): {seed: run}}.
-    `heldout_gap` chooses the lr_base. tuned: True if each n has three lr_base or more, and the best
-    lr_base of the n with the lower reward is neither its smallest nor its largest. Otherwise this n
-    might reach a higher reward at an lr_base that was not tried.
+    `heldout_gap` chooses the lr_base. The worse n is the one that has the lower reward of the two
+    compared. tuned: True if each n has three lr_base or more, and the best lr_base of the worse n
+    is neither its smallest nor its largest. At such an edge, the worse n might reach a higher
+    reward with an lr_base that was not tried.
     """
     of_large, of_small = ([key for key in cells if key[0] in ns] for ns in (large, [small]))
     table, times = table_of(cells, metric=metric), Counter(n for n, _ in cells)
@@ -824,7 +825,8 @@ def not_monotonic(atlas, task):
         one_way = sum(moves) == 1 or law_verdict(v, groups[key]) == "contradicted"
         verdicts.append("confirmed" if all(moves) else "contradicted" if one_way
                         else "underpowered")
-    # a verdict needs more than half of the B, and no B with the opposite verdict
+    # the row is confirmed or contradicted if more than half of the B have this verdict, and no B
+    # has the opposite verdict
     verdict = "underpowered"
     for decided in ("confirmed", "contradicted"):
         if 2 * verdicts.count(decided) > len(verdicts) and (
@@ -872,11 +874,11 @@ def stable_B_p(atlas):
 
 
 def joint_row(atlas, task, what, value_of):
-    """Judge whether the best cell of the study joint has a larger `what` late than early.
+    """Return (table row, the result of core.stats.shift, a sentence, all cells, gain of training).
 
-    what: "n", "B" or "B_p". value_of((B_p, n)): the value of `what` in a cell. Return (the table
-    row, the result of core.stats.shift, the sentence of `grid_parts`, all cells, the gain of
-    training).
+    The row judges whether the `what` of the best cell rises from the window EARLY to LATE, in the
+    study joint. what: "n", "B" or "B_p". value_of((B_p, n)): the value of `what` in a cell. The
+    sentence and all cells are as in `grid_parts`.
     """
     whole, cells, left = grid_parts(atlas, "joint", task)
     c, g = shift_of(cells, value_of), gained(cells)
@@ -941,7 +943,8 @@ def joint(atlas, task):
 def pairs_of(panel):
     """Return [(C, (B_p, n))]: the budgets at which the best cell of a joint panel changes.
 
-    The best cell has the best n. If several B_p of this n are tied, it has the smallest of them.
+    The best cell has the best n. If several cells with this n are tied with the best, the one with
+    the smallest B_p is taken.
     """
     env, out = panel["envelope"], []
     for near in panel["near"]:
@@ -983,9 +986,9 @@ def overview(atlas):
 def pass_rates(run, at):
     """Return (pass rates (D,), rollouts per problem) of a run's training problems.
 
-    They come from the `fresh` record (--pass_at) nearest to the budget `at`. Its rollouts were
-    drawn by the model after the update. The training rollouts of the log cannot be used, because
-    they were drawn by the model before the update.
+    They come from the `fresh` record (--pass_at) whose budget is nearest to `at`. The model drew
+    new rollouts for this record, after it had spent the record's budget. The training rollouts of
+    the log cannot be used, because the model drew them before the updates that used them.
     """
     fresh = [r for r in run["passes"] if r.get("fresh")]
     if len(fresh) < 2:
@@ -1185,9 +1188,11 @@ def mix_difference(arms, of, one, other):
 def forgetting(atlas):
     """Figure 14: how much each mixture changes the reward on Easy and Very Easy problems.
 
-    A change is the reward minus the base model's reward, averaged over n. It is judged at the end.
-    For the mixture that has only Unsolved problems, the table also has the change early in
-    training, because the model may recover later.
+    A change is the reward at the end of training minus the base model's reward, averaged over n.
+    There are two claims. (1) Training on Unsolved problems alone lowers the reward on both levels.
+    (2) On Easy, the mixture of Unsolved and Easy problems ends higher than Unsolved alone. For
+    Unsolved alone, the table also has the change early in training, because the model may recover
+    later.
     """
     arms, sets = mixes(atlas)
     lines, found = [], {}
@@ -1223,11 +1228,11 @@ def very_easy(atlas):
 
 
 def extreme(atlas, metric):
-    """Figure 20: which n is best for a model trained on Unsolved problems, by best@4 or worst@4?
+    """Figure 20: which n gives a model trained on Unsolved problems the highest `metric`?
 
-    By best@4, the largest n is compared with the best other n. By worst@4, the smallest and the
-    largest n are each compared with the best n between them. The longer runs of far_mix_hard are
-    used if they exist.
+    The claim for best@4: the largest n beats the best other n. The claim for worst@4: the best of
+    the middle n beats both the smallest and the largest n. If the folder has the arm far_mix_hard,
+    its runs are used instead of those of mix_hard, because they are longer.
     """
     cells = atlas.arm("mix_hard")
     if (atlas.folder / "far_mix_hard").is_dir():
@@ -1278,8 +1283,9 @@ def ood(atlas):
 def algo(atlas, arm, claim="larger", grows=False):
     """Figure 25, PPO and CISPO: how much the largest n gains over the smallest n.
 
-    If the claim is "alike", the largest n is compared with the second largest. grows: True if the
-    claim also needs the lead of the largest n over the smallest to grow from early to the end.
+    If the claim is "alike", the largest n is compared with the second largest. grows: True if it is
+    also claimed that the lead of the largest n over the smallest is larger in the window LATE than
+    in EARLY.
     """
     cells, _, part, row = two_n_row(
         atlas, arm, claim, lambda ns: (ns[-1:], ns[-2 if claim == "alike" else 0]))

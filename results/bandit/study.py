@@ -70,10 +70,11 @@ def late_gain(R):
     """Return (gain, 90% half width, [early n, late n]).
 
     R (L, N, S, E): pass rates by learning rate, n, seed and budget. The early n is best at the
-    first budget, the late n at the last budget. Both are indices, chosen on all seeds. The gain is
-    the pass rate of the late n minus that of the early n at the last budget, each n at its best lr.
-    To keep the gain unbiased, n and lr are chosen on one half of the seeds and measured on the
-    other half, and then the halves are swapped. If all n are equal, the interval covers 0 in 89% of
+    first budget, the late n at the last budget. [early n, late n] are indices of n, chosen on all
+    seeds. The gain is the pass rate of the late n minus that of the early n at the last budget,
+    each n at its best lr. To be unbiased, the gain does not use the choice on all seeds: the early
+    n, the late n and their lr are chosen again on one half of the seeds and measured on the other
+    half, and then the halves are swapped. If all n are equal, the interval covers 0 in 89% of
     cases.
     """
     gains = np.zeros(R.shape[2])
@@ -160,9 +161,9 @@ def report(found):
 def draw_study(found, path):
     """Draw n* over C in a panel for each experiment. A last panel has n* over C / D.
 
-    Squares mark the n that are tied with the best n, each n at its best lr. These n are judged by
-    the pass rates of the validation problems. If the problems share no weights, they are judged by
-    the pass rates of the training problems.
+    D is the number of training problems. Squares mark the n that are tied with the best n, each n
+    at its best lr. Ties are judged by the pass rates of the validation problems. If overlap = 0,
+    ties are judged by the pass rates of the training problems.
     """
     arms, (fig, axes) = found["arms"], plots.canvas(5, 3, (12, 14))
     styles = {"validation, base lr": "C0--", "validation, best lr": "C3-",
