@@ -59,8 +59,8 @@ def fit_law(C, log2_n, weight=None, room=1.0):
     """Return the law through points C (E,), log2 n* (E,) as dict(L, k, log10_C0, b, plateau).
 
     The fit minimises the squared errors of log2 n*, weighted by weight (E,). plateau = 2^(L + b) is
-    n* at large C. The fit keeps it at most `room` octaves above the largest n* of the points, C0
-    within half a decade of the points, and L >= 0.
+    n* at large C. The plateau is at most `room` octaves above the largest n* of the points. C0 is
+    at most half a decade outside the range of the points. L is at least 0.
     """
     x, y = np.log10(np.asarray(C, float)), np.asarray(log2_n, float)
     w = np.ones(len(x)) if weight is None else np.asarray(weight, float)
@@ -68,9 +68,9 @@ def fit_law(C, log2_n, weight=None, room=1.0):
     # bounds of the four fitted parameters: log2(plateau), L, log(k) and log10(C0)
     lower = [y.min() - 1, 0.0, math.log(K_LAW[0]), x.min() - 0.5]
     upper = [y.max() + room, 40.0, math.log(K_LAW[1]), x.max() + 0.5]
-    # The search starts at the best pair of a grid of S pairs (k, C0). `sigmoid` has the values of
-    # each pair at the E points. log2 n* is linear in them, so the best L and plateau of a pair have
-    # a closed form
+    # The search starts at the best pair of a grid of S pairs (k, C0). For a fixed pair, log2 n*
+    # is linear in L and log2(plateau), so their best values have a closed form. sigmoid (S, E) is
+    # the sigmoid of each pair at each point
     log_k, log_C0 = (a.ravel() for a in np.meshgrid(np.linspace(lower[2], upper[2], 25),
                                                     np.linspace(lower[3], upper[3], 31)))
     sigmoid = expit(np.exp(log_k)[:, None] * (x - log_C0[:, None]))
@@ -142,15 +142,16 @@ def law_verdict(C, log2_n, law, n=None):
 
 
 def law_of_points(C, log2_n, n=None, weight=None, room=1.0):
-    """Fit and judge the law through points C, log2_n (E,), and return an entry of law.json.
+    """Return an entry of law.json: the law through points C, log2_n (E,), and its verdict.
 
-    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The entry has
-    - verdict, reason: from `law_verdict` for a fit with room = 1. With less room the plateau is so
-      low that the points always seem to reach it. If the verdict is law, `reason` gives the rise
-      of `fit`.
+    n (E,): see `law_verdict`. weight (E,), room: see `fit_law`. The law is fitted twice. Fit 1 has
+    room = 1 and decides the verdict. With less room, the plateau would be so low that the points
+    would always seem to reach it. Fit 2 has the given `room` and supplies the numbers.
+    - verdict, reason: the result of `law_verdict` for fit 1. If the verdict is law, `reason` gives
+      the rise of fit 2.
     - fitted: a copy of `verdict`, because a test may replace `verdict` (see `law_of_panel`).
-    - fit: the parameters fitted with `room`, or None for fewer than five points.
-    - L, k, log10_C0, b, plateau: the parameters of `fit` if the verdict is law, else None.
+    - fit: the parameters of fit 2, or None for fewer than five points.
+    - L, k, log10_C0, b, plateau: the parameters of fit 2 if the verdict is law, else None.
     """
     order = np.argsort(C, kind="stable")
     C, log2_n = np.asarray(C, float)[order], np.asarray(log2_n, float)[order]
@@ -279,11 +280,11 @@ def updates_for(cell, C):
 def prescribe(rows, C, D=None):
     """Return what to run with a budget C as a table row, or None if C is below one update.
 
-    rows: from frontier.json, one row per budget. If C is within their budgets and a run reached the
-    budget nearest to C, return the row of that budget, with status = observed. If not, go down from
-    the nearest budget to the first one that a run reached, and return its row, with status =
-    extrapolated and without a reward. In both cases M, epochs (passes over the D problems) and
-    hours are computed for C.
+    rows: from frontier.json, one row per budget. If C is within the budgets of `rows` and a run
+    reached the budget nearest to C, the result is the row of that budget, with status = observed.
+    Otherwise the result has status = extrapolated and no reward. It is the row of the largest
+    budget that a run reached, up to the budget nearest to C. In both cases M, epochs (passes over
+    the D problems) and hours are computed for C.
     """
     j = min(range(len(rows)), key=lambda i: abs(math.log(rows[i]["C"] / C)))
     inside = rows[0]["C"] * (1 - 1e-9) <= C <= rows[-1]["C"] * (1 + 1e-9)
@@ -415,7 +416,7 @@ def run_of(cell, row, front):
 
 
 def command_for(cell, row, front):
-    """Return the command of `run_of`, with --runs if it would otherwise use another folder."""
+    """Return the command for the config of `run_of`, with --runs if the default folder differs."""
     run = run_of(cell, row, front)
     if Path(front["runs"]).is_dir():  # not several folders
         run["runs"] = front["runs"]

@@ -7,7 +7,7 @@
 
 docs/analysis.md says what each view shows. The first section is the paper's method: log ->
 record-breaking points -> one sigmoid for each n -> the highest curve at each C -> n*(C). It needs
-only numpy, scipy and two defaults. The other sections make the views.
+only numpy, scipy, config["bin"] and GRID. The other sections make the views.
 
 Each view writes `frontier_VIEW.json` and `frontier_VIEW.png` (fixed_Bp: `frontier.json` and `.png`)
 to `out`, or to `runs` if `out` is empty. --view=all also writes the texts of all views to
@@ -141,10 +141,11 @@ def interpolate_n(cells, curves):
 
     cells, curves (N, G): from `n_star`. At each budget a parabola in log2 n goes through the
     highest curve and the curves of the two neighbouring n. n* is at the top of the parabola. bend
-    is the reward lost if n is one octave from n*. If the highest curve is that of the smallest or
-    the largest n, n* is this n. A step towards the neighbouring n then also costs reward, and bend
-    is the larger of the two losses per octave. No bend is below 1e-4. With fewer than three n,
-    nothing is interpolated and bend is 1.
+    is the reward that the parabola loses one octave from its top. If the highest curve is that of
+    the smallest or the largest n, n* is this n, and the parabola goes through this curve and the
+    two nearest to it. bend is then the larger of two losses per octave: (1) the parabola's loss,
+    (2) the reward lost by a step to the neighbouring n. No bend is below 1e-4. With fewer than
+    three n, nothing is interpolated and bend is 1.
     """
     of_n, fitted = np.array([n for _, n in cells]), ~np.isnan(curves[:, 0])
     ns, at = np.unique(of_n[fitted]), np.arange(curves.shape[1])
@@ -222,8 +223,8 @@ def notes_of(sweep):
     return notes
 
 
-# fit_sigmoid.py makes frontier.json again if the file's `schema` is not SCHEMA, or if the file was
-# made with another value of a key in JSON_KEYS. The file keeps its values of these keys in `asked`
+# fit_sigmoid.py makes frontier.json again if the file's `schema` is not SCHEMA, or if a
+# setting in JSON_KEYS has changed. `asked` in the file has the settings with which it was made
 SCHEMA = 3
 JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
 
@@ -244,7 +245,7 @@ def front_of(sweep, view, content, cfg):
     # a view that uses only some of the runs, such as --view=lr, names them in content["runs"]
     runs = content.pop("runs", every)
     asked = {key: cfg[key] for key in JSON_KEYS}
-    return asked | dict(  # a view may replace a setting: the unit of fixed_B is updates
+    return asked | dict(  # `content` can replace a setting: for fixed_B, unit = updates
         asked=asked, k=sweep["k"], schema=SCHEMA, view=view, label=sweep["label"],
         config=sweep["head"], device=every[0]["device"],
         source=next((r["source"] for r in every if r["source"]), ""),
@@ -348,8 +349,9 @@ def gains_of(row, grid, cells, k):
     """Return the gain of a row's cell over the base model in best@k and worst@k.
 
     Returns dict(best, worst, more, half). best, worst: the two gains. more: worst - best. half:
-    half of the 90% interval of `more`. The error over problems is that of each problem's
-    difference. The errors of best and worst over runs are added as if they were independent.
+    half of the 90% interval of `more`, which has two errors. The error over problems comes from
+    the value of `more` on each problem. The error over runs combines those of best and worst as if
+    they were independent.
     worst@k rises if the same problems are solved more reliably (sharpening). best@k rises if more
     problems are solved (coverage; paper, section 4.1).
     Returns None if the logs lack counts of solved rollouts or an evaluation of the base model.
@@ -367,7 +369,7 @@ def gains_of(row, grid, cells, k):
             return None
         each.append(c.per_problem[j] - np.mean(base, 0))
         errors.append(math.sqrt(c.noise.run_var[j] * c.noise.cov[j, c.index, c.index]))
-    more = each[1] - each[0]  # (P,), so both gains are on the same problems
+    more = each[1] - each[0]  # (P,): one difference for each problem
     half = combined_half_width(more.std(ddof=1) / math.sqrt(len(more)), math.hypot(*errors),
                                c.noise.df[j]) if len(more) > 1 else 1
     return dict(best=float(each[0].mean()), worst=float(each[1].mean()), more=float(more.mean()),
@@ -397,7 +399,7 @@ def with_curves(panel, cells, grid):
 
 def fixed_Bp(sweep, cfg):
     """Return the content of --view=fixed_Bp: a panel for each B_p, in which n is traded against M
-    (paper, section 4.1), and the rows of what to run."""
+    (paper, section 4.1), and the rows that say what to run."""
     panels, of_law = {}, by_B_p(sweep["one_lr_cells"])
     for B_p, cs in by_B_p(sweep["all_cells"]).items():
         panel = panel_of(cs, sweep["grid"])
@@ -422,8 +424,8 @@ def testable_budget(cells, grid):
     """Return the budget to which every n must be trained so that a rise of n* can be tested.
 
     Return None if there are fewer than two n to test. The test needs budgets that span a factor of
-    SPAN, from the first budget that every n reached. The result is 1% larger, because the report
-    rounds it to three digits.
+    SPAN, from the first budget that every n reached. 1% is added, because the report rounds the
+    result to three digits.
     """
     starts = [float(grid[c.alive.argmax()]) for c in cells if c.alive.any()]
     return 1.01 * SPAN * max(starts) if len(starts) > 1 else None
@@ -451,11 +453,10 @@ def paper_n_star(cells, width):
 
 
 def grid_edge(top, cells, B_max):
-    """Return a warning if the n of the best cell `top` is the smallest or the largest of its B_p.
+    """Return dict(text, add) if the best cell `top` has the smallest or largest n of its B_p.
 
-    Returns dict(add, text). add: dict(B_p, n) of the cell to run next, or None if B_max allows no
-    larger n. text: the warning. Returns None if `top` is not at an edge, if its B_p has only one
-    n, or if the smaller n to run next would be below 2.
+    text: a warning. add: dict(B_p, n) of the cell to run next, or None if B_max allows no larger n.
+    Return None if `top` has neither, if its B_p has only one n, or if the next n would be below 2.
     """
     ns = sorted({c.n for c in cells if c.B_p == top.B_p})
     side, size, n = ("largest", "larger", 2 * top.n) if top.n == ns[-1] else (
@@ -493,7 +494,7 @@ def best_worst(sweep, cfg):
 
 def joint(sweep, cfg):
     """Return the content of --view=joint: one panel with the best (B_p, n) at each budget and the
-    smallest stable B_p (paper, section 4.3), and the rows of what to run."""
+    smallest stable B_p (paper, section 4.3), and the rows that say what to run."""
     panel = panel_of(sweep["all_cells"], sweep["grid"])
     env = panel["envelope"]
     pairs = list(zip(env["B_p"], env["n"]))
@@ -514,8 +515,9 @@ def collapsed(run, values, checkpoints):
     values (G, P): the run's smoothed reward on each problem at each budget. checkpoints: from
     core.stats.checkpoint_sd. The peak is chosen on one half of the problems, and the fall from the
     peak is measured on the other half, and vice versa. The standard error covers the problems and
-    the noise of the two checkpoints. The fall is not tested if the run has fewer than 3 budgets, if
-    there are fewer than 4 problems, or if the log lacks counts of solved rollouts.
+    the noise of the checkpoints at the peak and at the end. The fall is not tested if the run has
+    fewer than 3 budgets, if there are fewer than 4 problems, or if the log lacks counts of solved
+    rollouts.
     """
     values = values[~np.isnan(values[:, 0])]
     if run["status"] == "diverged" or len(values) < 3 or values.shape[1] < 4:
@@ -708,9 +710,9 @@ def draw_curves(ax, panel, colour, label):
 def paper(sweep, cfg):
     """Return the content of --view=paper: the panels of `fixed_Bp`, each with an entry `paper`.
 
-    The entry `paper` is a panel for the same runs, by the paper's method. Its points are the
-    record-breaking points. Its curves are sigmoids at the budgets that the runs of the cell cover.
-    Its number `above` is the paper's frontier minus our frontier, averaged over log C.
+    The entry is a panel for the same runs, by the paper's method. Its points are the
+    record-breaking points. It has a curve for each cell: a sigmoid at the budgets that the cell's
+    runs cover. Its number `above` is the paper's frontier minus our frontier, averaged over log C.
     """
     panels = fixed_Bp(sweep, cfg)["panels"]
     for panel, cs in zip(panels.values(), by_B_p(sweep["best_lr_cells"]).values()):

@@ -52,7 +52,7 @@ BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 # GROUPS: the values of n in the no-signal table. N_VAL: the number of validation problems of a
 # split. A split with fewer than FEW training problems gets a warning. A problem's level is known if
-# its probability is at least SURE
+# the probability of this level is at least SURE
 GROUPS = (4, 8, 16, 32, 64)
 N_VAL = 300
 FEW = 20
@@ -480,9 +480,9 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # if an earlier call or the shipped counts measured the levels, split by level again,
-            # even if this call has s_zero=0. Otherwise the other splits could train on the
-            # validation problems of the levels
+            # if an earlier call or the shipped counts have s_zero > 0, a call with s_zero=0 also
+            # makes the level splits. Otherwise the other splits could train on problems of the
+            # levels' validation files
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(
