@@ -26,7 +26,9 @@ import sys
 from core.sandbox import ERROR, LIBRARIES, TIMEOUT, BadInput, check
 
 # -------------------------------------------------------------------------------------------------
-# Rewards: functions of a problem (a dict with "id", "prompt", "answer"), a text and the flat dict
+# Rewards: functions of (problem, text, cfg)
+# problem: a dict with "id", "prompt" and "answer". text: what the model wrote
+# cfg: the flat dict of settings
 
 
 def exact(problem, text, cfg):
@@ -86,7 +88,7 @@ def grade(problems, rollouts, tokenizer, cfg):
 
 
 def solved(rewards):
-    """Return which rollouts have reward 1, a bool tensor of the same shape."""
+    """Return a bool tensor with the shape of `rewards`: True if a rollout has reward 1."""
     return rewards == 1
 
 

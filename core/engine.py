@@ -59,10 +59,12 @@ def engine_name(cfg):
     """Return "hf" or "vllm", the engine that --engine selects, without importing vLLM.
 
     --engine=auto selects vllm on a GPU and hf on a CPU. There is no fallback from vllm to hf. Call
-    this function before torch is imported, because it sets the number of threads. Raises BadInput
-    if the engine is not installed or does not accept the temperature. With --device=cuda, it also
-    raises BadInput if torch sees no GPU. With --device=auto, it does so only if the machine has a
-    GPU that torch does not see.
+    this function before torch is imported, because it sets the number of threads.
+
+    Raises BadInput in these cases:
+    - the engine is not installed or does not accept the temperature;
+    - with --device=cuda, torch sees no GPU;
+    - with --device=auto, the machine has GPUs but torch sees none.
     """
     set_threads(cfg)
     import torch
@@ -116,11 +118,13 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
 class HFEngine:
     """The transformers engine. On one CPU rank in fp32 it decodes with the trained model itself.
 
-    In the other cases it decodes with a copy of the model, which `load` updates. On a GPU and in
-    bf16 it needs a copy because the trained weights are in fp32. If there are several ranks, it
-    needs a copy because the trained weights are sharded. With activation checkpointing it needs a
-    copy because checkpointed layers use no cache. If `model` is on the meta device, the copy is on
-    `device` and has no useful weights before `load`.
+    In four cases it decodes with a copy of the model, which `load` updates:
+    - on a GPU;
+    - in bf16, because the trained weights are in fp32;
+    - with several ranks, because the trained weights are sharded;
+    - with activation checkpointing, because checkpointed layers use no cache.
+    If `model` is on the meta device, the copy is on `device` and has no useful weights before
+    `load`.
     """
 
     def __init__(self, model, tokenizer, cfg, device=None):
@@ -137,7 +141,7 @@ class HFEngine:
             self.model, self.trained = lora.freeze(copy.deepcopy(model), bf16), None
             if model.device.type == "meta":
                 self.model.to_empty(device=device).tie_weights()
-                # the buffers of the trained model have no values yet, so `load` copies them too
+                # the trained model's buffers have no values yet, so `load` copies the buffers later
                 self.trained = model
             self.model.to(device)
 
@@ -167,8 +171,8 @@ class HFEngine:
 def free_memory_share():
     """Return the share of this GPU's memory that vLLM may use if no trainer shares the GPU.
 
-    The share is at most 0.9. It is less if other processes hold memory, such as the desktop of a
-    24 GB card, because vLLM refuses to start if it may use more memory than is free.
+    The share is at most 0.9. It is less if other processes, such as a desktop, hold GPU memory,
+    because vLLM refuses to start if it may use more memory than is free.
     """
     import torch
     free, total = torch.cuda.mem_get_info()
@@ -178,13 +182,15 @@ def free_memory_share():
 class VLLMEngine:
     """vLLM 0.32 in this process, with the model at `path`.
 
-    If the argument `load` is "auto", the engine reads the weights at `path`. If it is "dummy", the
-    engine has no useful weights until the method `load` is called. alone: True if no trainer shares
-    the GPU; the engine then never sleeps. If tensor_parallel = 1, each rank has its own engine. If
-    it is larger, groups of `tensor_parallel` consecutive ranks share an engine, and each GPU of a
-    group holds a part of every layer. The last bits of log-probs depend on which rollouts are
-    decoded together. This may change when a run is resumed, so a resumed run may differ from an
-    uninterrupted run by rounding.
+    load="auto": the engine reads the weights at `path` when it is created.
+    load="dummy": the engine has no useful weights until its method `load` is called.
+    alone: True if no trainer shares the GPU. Then the engine never sleeps.
+
+    If tensor_parallel = 1, each rank has its own engine. Otherwise, each group of `tensor_parallel`
+    consecutive ranks shares one engine, and each GPU of the group holds a part of every layer.
+
+    The last bits of log-probs depend on which rollouts are decoded together. A resumed run may
+    decode other rollouts together, so it may differ from an uninterrupted run by rounding.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
@@ -324,7 +330,10 @@ class VLLMEngine:
                     stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
 
     def load(self, weights):
-        """Load (name, tensor) pairs of all parameters, and empty the cache of the old weights."""
+        """Load (name, tensor) pairs of all parameters.
+
+        Cached keys and values are dropped, because they were computed with the old weights.
+        """
         if self.asleep:
             self.llm.wake_up(tags=["weights"])
         missed, = self.llm.apply_model(
@@ -362,9 +371,9 @@ def stop_ids(ids, tokenizer):
     """Return the sorted ids of all tokens that end a response.
 
     ids: the generation config's eos_token_id, which is one id, a list of ids or None. The
-    tokenizer's end token and the token that the chat template puts after an answer are added,
-    because the generation config often has only the end token of the base model, and a chat model
-    ends its turn with another token.
+    tokenizer's end token and the token that the chat template puts after an answer are added. They
+    are needed if the generation config has only the end token of the base model, because a chat
+    model ends its turn with another token.
     """
     named = ids if isinstance(ids, list) else [ids]
     return sorted({*named, tokenizer.eos_token_id, end_of_turn(tokenizer)} - {None})
@@ -411,7 +420,8 @@ def sample_tokens(logits, u, temperature, top_p):
         from transformers import TopPLogitsWarper
         logp = torch.log_softmax(TopPLogitsWarper(top_p)(None, logp), -1)
     cdf = logp.exp().cumsum(-1)
-    # scale u by the last value, because in fp32 the sum over a large vocabulary is not exactly 1
+    # multiply u by the sum of the probabilities, which for a large vocabulary is not exactly 1 in
+    # fp32
     tokens = (cdf < u[:, None] * cdf[:, -1:]).sum(-1)
     return tokens, logp.gather(-1, tokens[:, None])[:, 0]
 
@@ -461,11 +471,14 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
 
 
 def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
-    """Return R rollouts, R / J for each of J prompts: tokens, log-probs, lengths and stopped.
+    """Return (tokens, logps, length, stopped) of R rollouts, R / J for each of J prompts.
 
-    Tokens and log-probs are (R, T), lengths and stopped are (R,). The model runs over each prompt
-    only once. ids (J, L): the prompts, padded on the left. mask (J, L): 0 in the padding. u (R, T):
-    uniforms, one per token. stop: the ids of the tokens that end a response.
+    tokens and logps are (R, T). length and stopped are (R,). `generate` says what they contain. The
+    model runs over each prompt only once.
+        ids (J, L): the prompts, padded on the left
+        mask (J, L): 1 at the tokens of a prompt, 0 in the padding
+        u (R, T): uniforms, one per token
+        stop: the ids of the tokens that end a response
     """
     import torch
     from transformers import DynamicCache
@@ -482,7 +495,8 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     # because the update cannot use tensors that were created in inference mode
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
         # pass logits_to_keep as an index tensor. With an int, the last hidden states would be a
-        # slice, and torch would copy the frozen output weights once per prompt to multiply by them
+        # slice. To multiply a slice by the frozen output weights, torch would copy the weights once
+        # per prompt
         last = torch.tensor([ids.shape[1] - 1], device=ids.device)
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
                        position_ids=position, past_key_values=cache,

@@ -97,7 +97,10 @@ def read_plan(folder):
 
 
 def progress(folder):
-    """Return (rollouts in the log of the run in `folder`, the end record's status or "")."""
+    """Return (rollouts, status) of the run in `folder`, from its log.
+
+    rollouts: how many rollouts the run has made. status: how the run ended, or "".
+    """
     path = Path(folder) / "log.jsonl"
     try:
         records = read_log(path) if path.exists() else []

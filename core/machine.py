@@ -41,8 +41,8 @@ def mixed_code(begun):
     change a run's identity, so a run or a sweep can mix two versions of the code.
     """
     begun, now = begun - {None}, commit()
-    # If a commit's name ends in +, the code had uncommitted edits (see `commit`). Two runs with the
-    # same name and a + may have had different edits, so the warning is given in this case too
+    # If a commit's name ends in +, the code had uncommitted edits (see `commit`). The name does not
+    # say which edits. So warn even if all runs were begun with the name that the code has now
     if not now or not begun or (begun == {now} and not now.endswith("+")):
         return ""
     old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))

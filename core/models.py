@@ -164,7 +164,10 @@ def load_weights(kind, path, device="cpu", **settings):
 
 
 def model_without_weights(kind, path, device, **settings):
-    """Return the model of a folder in fp32 and eval mode on `device`, with undefined weights."""
+    """Return a model built from the config at `path`. Its weights have no useful values yet.
+
+    The model is in fp32 and eval mode, on `device`.
+    """
     import torch
     import transformers
     from transformers.initialization import no_init_weights
@@ -281,8 +284,8 @@ def logits_of(model, hidden):
     `hidden`, and then calls the model's own forward method.
     """
     output = BodyOutput((hidden[None],))
-    # replace get_decoder() too, because OPT's forward method calls it instead of base_model. But
-    # keep the output embedding: in ModernBERT's decoder, get_decoder() returns it
+    # replace get_decoder() too, because OPT's forward method calls it instead of base_model. For
+    # ModernBERT's decoder, get_decoder() returns the output embedding, which must not be replaced
     bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
     for body in bodies:
         body.forward = lambda *args, **kwargs: output
@@ -410,7 +413,7 @@ def disk_errors(folder):
         yield
     except OSError:
         raise
-    # CheckpointException does not derive from Exception, so it must be named
+    # `except Exception` alone would not catch CheckpointException, which does not derive from it
     except (Exception, CheckpointException) as e:
         cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
@@ -459,7 +462,7 @@ def training_state(trained):
     tensors = {}
     for prefix, model, opt in trained:
         for name, p in model.named_parameters():
-            if not p.requires_grad:  # a base weight, frozen because the model has adapters
+            if not p.requires_grad:  # skip the base weights of a model with adapters
                 continue
             tensors[prefix + name] = p.detach()
             if not opt.state[p]:  # before the first step

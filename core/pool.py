@@ -27,9 +27,9 @@ def spawn(command, out, place):
     """Start a process from the shell words `command`, and write its output to the file `out`.
 
     place: extra environment variables of the process. The process gets its own session, so that a
-    Ctrl-C in the terminal does not reach it. If the process is torchrun or srun, it would pass the
-    Ctrl-C on to the ranks. A shell splits the command, because the user's LAUNCH may contain
-    quotes. `env` starts the command, so that LAUNCH="A=1 nice" works.
+    Ctrl-C in the terminal does not reach it. Otherwise torchrun or srun would pass the Ctrl-C on to
+    the ranks. A shell splits the command, because the user's LAUNCH may contain quotes. `env`
+    starts the command, so that LAUNCH="A=1 nice" works.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -41,12 +41,17 @@ def spawn(command, out, place):
 def pool(jobs, places, stop):
     """Run jobs in order, at most len(places) at a time. Return how many failed.
 
-    jobs: a list of (name, shell words, output file). places: a list of dicts of environment
-    variables, such as the ids of a job's GPUs. A place has at most one running job. stop: a list
-    that is empty until a signal handler appends to it. Then no more jobs start, and the running
-    jobs get SIGTERM, on which train_grpo.py saves a checkpoint. `pool` waits until they have ended.
-    The same happens if a SIGTERM from another process, such as Slurm, ended a job, or if the
-    program that reads our output has ended.
+    jobs: a list of (name, shell words, output file).
+    places: a list of dicts of environment variables, such as the ids of a job's GPUs. A place has
+        at most one running job.
+    stop: a list that is empty until a signal handler appends to it.
+
+    `pool` stops early in three cases:
+    - `stop` is not empty;
+    - a SIGTERM from another process, such as Slurm, has ended a job;
+    - the program that reads our output has ended.
+    Then no more jobs start. The running jobs get SIGTERM, on which train_grpo.py saves a
+    checkpoint, and `pool` waits until they have ended.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
     terminal = sys.stdout.isatty()

@@ -61,7 +61,7 @@ def compile_kernel(device="cuda"):
 
 
 def missing_tools():
-    """Return a list of the things that Triton needs and this machine lacks, as text.
+    """Return a list of texts: one for each thing that Triton needs and this machine lacks.
 
     Triton needs a C compiler and the header Python.h.
     """
