@@ -78,9 +78,10 @@ def over_distinct(values, copies):
     """Turn `values` (..., P), one per problem, into (..., distinct), one per distinct problem.
 
     copies (P,): the result of core.problems.copies, None if no problem is a copy. Copies of a
-    problem are not independent, so standard errors are computed over distinct problems. The mean of
-    the values does not change. If all problems have the same number of copies, a returned value is
-    the mean over the copies of a problem.
+    problem are not independent, so standard errors are computed over distinct problems. The mean
+    m of the values does not change: a distinct problem gets m + the sum of (value - m) over its
+    copies x distinct / P. If all problems have the same number of copies, this is the mean over its
+    copies.
     """
     if not copies:
         return values
@@ -92,9 +93,10 @@ def over_distinct(values, copies):
 def training_rewards(steps, cfg, unit, spent):
     """Return the training reward as if it came from evaluations: {C: record}.
 
-    Each record has the mean over the updates in a window of `eval_every` rollouts, or of B_p n
-    rollouts if this is larger. The rollouts of an update come from the policy before it, so each
-    update counts at the budget spent before it. C is the budget spent at the window's middle.
+    Each record has the mean reward of the updates in one window. A window is `eval_every` rollouts
+    long, or B_p n rollouts if this is larger. The rollouts of an update come from the policy before
+    the update. So an update belongs to the window in which it starts. C is the budget spent at the
+    middle of the window.
     """
     width, windows = max(cfg.get("eval_every", 1), cfg["B_p"] * cfg["n"]), {}
     before = dict(step=0, rollouts=0, tokens=0)
@@ -107,7 +109,7 @@ def training_rewards(steps, cfg, unit, spent):
         before = r
     evals = {}
     for i, window in windows.items():
-        # skip a window if the run ended in its first half
+        # skip a window if the run did not reach the middle of the window
         if window[-1][-1] < (i + 0.5) * width:
             continue
         x, reward, step, rollouts, _ = (float(np.mean(v)) for v in zip(*window))
@@ -116,7 +118,7 @@ def training_rewards(steps, cfg, unit, spent):
         if not rollouts:
             x, rollouts = spent(before, before["step"]), before["rollouts"]
 
-        # C is the middle of the window, so that it does not depend on the batch size B_p n
+        # C is the middle of the window. The mean over the updates' starts would depend on B_p n
         middle = (i + 0.5) * width
         x = middle if unit == "rollouts" else x * middle / rollouts
         evals[x] = dict(train=reward, step=step, rollouts=middle)
@@ -245,9 +247,10 @@ def comparable(runs, plans):
     """Split runs into (kept, dropped). The kept runs are of one experiment, on the same problems.
 
     dropped: for each dropped run a dict(run, why, B_p, ...). plans: the sweep.json of each folder,
-    {} if a folder has none. The first plan names the experiment, even if it has no run yet. If the
-    first plan is {}, the experiment is that of most runs. A kept run may have the lr_base of any
-    plan. If two runs share a cell and a seed, the longer run is kept.
+    {} if a folder has none. The first plan names the experiment, even if it has no run yet, and a
+    run is dropped if its lr_base is in none of the plans. If the first plan is {}, the experiment
+    is that of most runs, and no run is dropped for its lr_base. If two runs share a cell and a
+    seed, the longer run is kept.
     """
     dropped, keep, plan = [], list(runs), plans[0]
 
@@ -372,7 +375,7 @@ def read_runs(folder, metric="avg@4", unit="rollouts", part="val", tag="", epoch
         raise BadInput(f"--runs={folder}: {why_no_runs(folders[0], dropped)}")
     copies = next((run["copies"] for run in runs if run["copies"]), None)
     for run in runs:
-        # older logs lack `copies`, but all runs have the same problems, so use that of another run
+        # older logs lack `copies`. All runs have the same problems, so they have the same copies
         run["copies"] = copies
         # if a run was continued to a larger C, its header still has the smaller C, so take the
         # larger C from the sweep's plan

@@ -73,9 +73,10 @@ def reach(run):
 
     Evaluations come after whole updates of B = B_p n rollouts. So the first evaluation comes up to
     B rollouts later than `eval_every`, and the last update leaves up to B rollouts of the budget
-    unspent. The range is extended to `eval_every` (or to B, if B is larger) and to the budget.
-    Otherwise an n whose B divides `eval_every` and the budget would have no competitor at the first
-    or last budget.
+    unspent. Therefore lo is lowered to `eval_every` (or to B, if B is larger). If the run ended
+    because its budget was spent, hi is raised to the full budget. Without this, only an n whose B
+    divides `eval_every` and the budget would have values at the first and the last budget of the
+    grid, so it would win there without a competitor.
     """
     B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
     first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
@@ -119,10 +120,11 @@ def values_of(run, metric, grid, checkpoints=math.inf):
     values: (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the run is alive, 0 if it
     diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
 
-    The value at C is interpolated between the smoothed rewards at two evaluations, the last before
-    C and the next. The smoothed reward at an evaluation uses no later evaluations. They count only
-    in `checkpoints`. A spline cannot follow the sudden fall of a run that collapses, so an
-    evaluation more than JUMP standard deviations from the spline is not smoothed.
+    The value at C is interpolated between the smoothed rewards of two evaluations: the last one
+    before C and the first one after C. The smoothed reward of an evaluation comes from a spline
+    through this evaluation and all earlier ones. A spline cannot follow the sudden fall of a run
+    that collapses. So an evaluation whose distance from its spline is more than JUMP x checkpoints
+    is not smoothed.
     """
     trained = run["C"] > 0
     x, (lo, hi) = np.log(run["C"][trained]), reach(run)
@@ -283,8 +285,8 @@ def add_estimates(cells, G, checkpoints):
     parts = [(np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i))
              for i, pattern in enumerate(patterns.T) if pattern.any()]
 
-    # sums of squares of runs around the mean of their cell: `within` includes the effect of seeds,
-    # and `run_sum` does not
+    # sums of squared residuals of the runs: `within` after the effects of cells are removed, and
+    # `run_sum` after the effects of cells and seeds are removed
     run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
     for runs, js in parts:
         A = values[runs][:, js].astype(float)
@@ -509,11 +511,15 @@ def heldout_reward(cells, held=None):
 def stop_before(cells, j, held=None):
     """Return a stop that beats the best cell at budget j, or None if there is no such stop.
 
-    A stop is a cell at a smaller budget, dict(cell, j, reward, gain). It is chosen on some runs and
-    problems and scored on others. Its reward must be more than two standard errors above the reward
-    of the best cell at j. The error covers problems and runs. If the stop is a checkpoint of the
-    best cell itself, the error covers problems and checkpoints. held: a result of `held_out`, if
-    the caller has one already.
+    held: a result of `held_out`, if the caller has one already. A stop is a cell at a budget
+    smaller than budget j. Returns dict
+      cell, j  the indices of the cell and the budget of the stop with the highest mean reward
+      reward   the held-out reward of stopping: each of the `folds` chooses and scores a stop
+      gain     this reward minus the held-out reward of the best cell at budget j
+
+    The result is None unless gain is more than two standard errors. The standard error covers
+    problems and runs. If the stop is the best cell itself at a smaller budget, it covers problems
+    and checkpoints.
     """
     top = best(cells, j)
     if top is None or j == 0:
@@ -524,8 +530,8 @@ def stop_before(cells, j, held=None):
     i, at = np.unravel_index(np.nanargmax(means), means.shape)
     choice, scored = held or held_out(cells)
     F = choice.shape[1]
-    # stops (F,): the stop chosen in each fold. Cell c at the budget with index g has the number
-    # c * j + g
+    # stops (F,): the stop chosen in each fold, as a number. The stop of cell c at the budget with
+    # index g has the number c * j + g, because each cell has j stops
     stops = choice[..., :j].transpose(1, 0, 2).reshape(F, -1).argmax(1)
     rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(stops)])
     # use only the folds that score both the stop and the best cell at j
@@ -536,8 +542,8 @@ def stop_before(cells, j, held=None):
     a, b = cells[i], cells[top]
     gap = a.per_problem[at] - b.per_problem[j]
     problems = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
-    # two checkpoints of one run share the noise of that run, so only the noise of the two
-    # checkpoints is left in the gap
+    # if the stop and the end are of one cell, they have the same runs. The noise of these runs
+    # cancels in the gap, and only the noise of single checkpoints is left
     sd = b.noise.checkpoints if i == top else math.sqrt(b.noise.run_var[j])
     if stop - end <= 2 * math.hypot(problems, sd * math.sqrt(2 / len(b.runs))):
         return None
@@ -575,9 +581,9 @@ def panel_of(cells, grid, end=math.inf):
     interval from lo to hi. end: the last budget.
 
     why: "begins" if the new n has no runs before the switch, "ends" if the old n has no runs after
-    it, else "crossing". clear: False if an earlier clear switch has the same `from` and `to`. If
-    there is no such switch, "begins" and "ends" are clear, and a crossing is clear if its `lo` or
-    `hi` is known, because the gap then exceeds its error.
+    it, else "crossing". clear: False if an earlier clear switch has the same `from` and `to`.
+    Otherwise, "begins" and "ends" are clear, and a "crossing" is clear if its `lo` or `hi` is
+    not None. The gap exceeds its error at that budget.
     """
     means = np.array([c.mean for c in cells])  # (N, G)
     js = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
@@ -621,8 +627,8 @@ def panel_of(cells, grid, end=math.inf):
 # The prior for the standard deviation between runs in this test. It must not be smaller: with
 # 0.010, up to 15% of sweeps without a rise would get the verdict "law"
 LAW_SD = 0.015
-# For the null distribution, two n may be tied if the gap between their rewards is less than TIE
-# standard errors (Hansen 2005)
+# In the null distribution, an n counts as tied with the best n if its reward is less than TIE
+# standard errors lower (Hansen 2005)
 TIE = 2
 # The number of samples of the null distribution
 DRAWS = 4000
@@ -640,7 +646,7 @@ def windows_of(cells, grid):
       A         (R, W, P) the reward of each run on each problem in each window
       n, seed   (R,) the n and the seed of each run
       C         the first and the last budget of each window
-      left_out  the n whose runs end early or diverge, empty if fewer than two n would remain
+      left_out  the n whose runs end early or diverge; [] if this would leave fewer than two n
     """
     longest = max(c.reach[1] for c in cells)
     full = [c for c in cells if c.alive.any()
@@ -693,9 +699,9 @@ def window_estimates(A, n, seed):
 
 
 def errors_of(D, e):
-    """Return (variance over runs, variance over problems) of K contrasts D @ mean, two arrays (K,).
+    """Return (variance over runs (K,), variance over problems (K,)) of K contrasts of rewards.
 
-    D (K, N W): the weights of the contrasts. e: the result of `window_estimates`, which has `mean`.
+    e: the result of `window_estimates`. D (K, N W): the weights of the contrasts D @ e["mean"].
     """
     runs, problems = (np.einsum("ka,ab,kb->k", D, e[key], D) for key in ("runs", "problems"))
     # the variance over problems is a difference of two estimates, so it can be negative and needs a
@@ -709,9 +715,9 @@ def law_test(e):
 
     e: the result of `window_estimates`. The null hypothesis is rejected if every n is beaten,
     either by a smaller n in an early window or by a larger n in a late window. So a fall of n* does
-    not count as a rise. The windows up to index W // 2 are early. Those from index W // 2 on are
-    late. So the window with index W // 2 is both. Returns dict
-      p          how often sweeps with a constant best n look as much like a rise as this sweep
+    not count as a rise. Windows 0 to W // 2 are early, and windows W // 2 to W - 1 are late. So
+    window W // 2 is both. Returns dict
+      p          the p-value, from simulated sweeps in which the best n is constant
       n_closest  the n that comes closest to being best in all windows
       by         the n that beats n_closest most clearly
       window     the index of the window in which `by` beats n_closest
@@ -743,8 +749,9 @@ def law_test(e):
     se = np.sqrt(np.maximum(u * run_var + problem_var, 0.2 * u * run_var))
     for_each_n = []
     for i in range(N):
-        # `null` has the rewards of a sweep in which no n beats the i-th n in any comparison. If the
-        # a-th n beats it in window w, or may be tied, the a-th n gets the reward of the i-th n
+        # `null` has the rewards of a sweep in which the i-th n is never beaten. For each comparison
+        # (i, a, w), the a-th n gets the reward of the i-th n in window w, unless the a-th n is
+        # worse by TIE standard errors or more
         null, raised = means.copy(), (beaten == i) & (t > -TIE)
         null[better[raised]] = means[worse[raised]]
         drawn = (D @ null + noise @ D.T) / se
@@ -764,7 +771,7 @@ def verdict_of(cells, grid, delta):
       n_flat       the n with the smallest `regret`
       regret       the most by which another n may be better than n_flat in any window
       regret_of_n  the regret of n_closest
-      rising       an n that gains on n_flat from the last but one window to the last, or None
+      rising       an n that gains on n_flat between the last two windows, or None
       sets         the n tied with the best in each window
       windows      the first and the last budget of each window
       left_out     as in `windows_of`
@@ -775,8 +782,9 @@ def verdict_of(cells, grid, delta):
       (3) "undetermined".
 
     "flat" comes before "law" because n_flat is then good enough. regret is the upper end of a
-    one-sided 95% interval. If `rising` is an n, a verdict of "flat" holds only up to the largest
-    budget. If there can be no test, p is None, `reason` says why, and most keys are missing.
+    one-sided 95% interval. If `rising` is not None, "flat" holds only up to the largest budget,
+    because the n in `rising` may overtake n_flat later. If there can be no test, p is None,
+    `reason` says why, and most keys are missing.
     """
     w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
     if w is None:
@@ -797,8 +805,8 @@ def verdict_of(cells, grid, delta):
     def gap_of(a, b, at, before=None):
         """Return (gap, half of its 90% interval).
 
-        gap: the reward of the a-th n minus the reward of the b-th n in window `at`. before: an
-        earlier window or None. If it is a window, its gap is subtracted from the gap in `at`.
+        gap: the reward of the a-th n minus the reward of the b-th n in window `at`. If `before` is
+        an earlier window, gap is the change of this difference from window `before` to `at`.
         """
         D = np.zeros((1, N * W))
         D[0, a * W + at], D[0, b * W + at] = 1, -1
@@ -827,8 +835,8 @@ def verdict_of(cells, grid, delta):
     return rise | dict(
         half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
         verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
-        # a test would need a gain above half of its 90% interval. `rising` is only a hint, so a
-        # gain above a quarter of the interval is enough
+        # `rising` is only a hint, so its gain need not be significant: the gain must be above a
+        # quarter of the length of its 90% interval, not above half of the length
         rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
         sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
 
@@ -892,7 +900,7 @@ def contrast(table, weights):
 
 
 def fold_masks(S, P):
-    """Return the result of `folds` for S seeds, but with masks (S, P). They have an entry for each
+    """Return the result of `folds` for S seeds, but with masks (S, P). A mask has a column for each
     of the P problems, not for each half of the problems."""
     H = min(P, 2)
     return [(chosen[:, np.arange(P) % H], scored[:, np.arange(P) % H])
@@ -1016,8 +1024,8 @@ def shift(first, second, gained, n_of=int):
     loses = heldout_gap(first, *((groups[x], groups[y]) for x, y in zip(a, b)))[1]
     gains = heldout_gap(second, *((groups[y], groups[x]) for x, y in zip(a, b)))[1]
     flat, worst = constant_n((first, second), groups)
-    # the best n may have risen among n smaller than any in the tables. Below n = 2 there are none,
-    # because a group has at least two rollouts
+    # if flat is the smallest n in the tables, the best n may have risen to flat from a smaller n,
+    # which the tables lack. No n is smaller than 2, because a group has two rollouts or more
     censored = flat == min(groups) and flat > 2
     verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
     if loses["gain"] > loses["half"] and gains["gain"] > gains["half"]:
@@ -1030,12 +1038,13 @@ def shift(first, second, gained, n_of=int):
 
 
 def mean_shift(shifts):
-    """Return one dict like that of `shift` for the `shifts` of several groups, such as one group
-    for each B_p.
+    """Return one verdict for several groups, such as one group for each B_p, as a dict with the
+    keys of `shift`.
 
-    loses, gains: the means over groups. Their `half` is the mean of the groups' `half`. More groups
-    do not make `half` smaller, because the groups share problems. worst: the largest of the groups.
-    The other keys are those of the first group. The verdict is the first of these that holds:
+    shifts: for each group, the result of `shift`. loses, gains: the means over groups. Their `half`
+    is the mean of the groups' `half`. More groups do not make `half` smaller, because the groups
+    share problems. worst: the largest `worst` of the groups. a, b, flat and censored are those of
+    the first group. The verdict is the first of these that holds:
       (1) confirmed, if n decreases in no group and both means exceed their `half`;
       (2) contradicted, if the verdict of any group is contradicted;
       (3) underpowered.

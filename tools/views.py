@@ -252,9 +252,9 @@ def thin(samples, correct, k):
 
     samples, correct (P,): how many rollouts a problem has, and how many of them are solved. A run
     with a larger n has more rollouts per problem, so it has fewer problems with no solved rollout.
-    To make runs comparable, k rollouts of each problem are drawn without replacement. The mean over
-    all draws is hypergeometric, so no random numbers are needed. Problems with fewer than k
-    rollouts are left out.
+    To make runs comparable, k rollouts of each problem are drawn without replacement. The result is
+    the exact mean over all possible draws, so no random numbers are needed. Problems with fewer
+    than k rollouts are left out.
     """
     comb, out = math.comb, np.zeros(k + 1)
     tally = Counter((s, c) for s, c in zip(samples, correct) if s >= k)
@@ -281,9 +281,9 @@ def polarisation(samples, correct):
 def pass1(sweep, cfg):
     """Return pass rates of the training problems during training (paper, section 5.1).
 
-    The view uses the runs at the B_p that has the most values of n. moments: one dict for each
-    train_pass record of a run. matched: for each run, the one of its moments whose n M is nearest
-    to the largest n M that every run reached.
+    The view uses the runs at the B_p that has the most values of n. nM: the largest n M that every
+    run reached. passes: one dict for each run. Its `moments` are one dict for each train_pass
+    record of the run. Its `matched` is the moment whose n M is nearest to nM.
 
     A train_pass record has the rollouts of all updates between two evaluations. With --pass_at
     there are also fresh records, whose rollouts are drawn from the policy at one update. If every
@@ -339,7 +339,7 @@ def draw_pass1(front, path):
                 ax.plot([m["C"] for m in later], [m[key] for m in later], ".-", lw=1.4, ms=4,
                         **style)
                 for m in r["moments"]:
-                    if not m["C"]:  # a log axis has no C = 0, so draw a horizontal line
+                    if not m["C"]:  # C = 0 is not on the log axis, so draw a line at m[key]
                         ax.axhline(m[key], color="0.6", lw=1, ls=":", label="before training")
     axes[0].set(xlabel=f"solved of {k}, as a share", ylabel="share of the training problems",
                 title=f"at n M = {format_si(front['nM'])}")
@@ -373,7 +373,7 @@ def draw_pass1(front, path):
 
 
 def describe_pass1(front):
-    """Yield a line of text for each run: its pass rates at the n M that all runs reached."""
+    """Yield a line of text for each run: the pass rates in its `matched`, see `pass1`."""
     for r in front["passes"]:
         m = r["matched"]
         yield (f"  n = {r['n']:<4} seed {r['seed']}: at C = {format_si(m['C'])} {m['problems']} "
