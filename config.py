@@ -238,8 +238,8 @@ def entry(main):
         code, message = 1, f"{what}; fix this, then run the same command again to continue"
     except KeyboardInterrupt:
         code, message = 130, INTERRUPTED
-    # If all ranks fail, only rank 0 should print the error. So every other rank waits 3 s, in which
-    # torchrun stops it. A rank that is not stopped prints its own error
+    # If all ranks fail, only rank 0 should print the error. So each of the other ranks waits 3 s,
+    # and torchrun stops the rank during this time. A rank that is not stopped prints its own error
     if os.environ.get("RANK", "0") != "0":
         time.sleep(3)
         name = f"[rank {os.environ['RANK']}] {name}"
@@ -389,9 +389,10 @@ def folder_defaults(given, keys):
 def sweep_folder(cfg, name):
     """Return the default folder of a sweep.
 
-    name: the recipe, with the split if it is not the recipe's, or `atlas` for a study. The folder
-    is runs/NAME if the problems and the base model are those of this repository. Otherwise it is
-    runs/DATA_MODEL_NAME, so that no two sweeps share a folder.
+    name: for a study, `atlas`; for a recipe, its name. The name of the split is added if a sweep
+    does not use the recipe's own split. The folder is runs/NAME if the problems and the base model
+    are those of this repository. Otherwise the folder is runs/DATA_MODEL_NAME, so that no two
+    sweeps share a folder.
     """
     data, model = (Path(cfg[key]).resolve() for key in ("data", "model"))
     home = Path(config["data"]).resolve()
@@ -528,10 +529,10 @@ def is_toy(cfg):
 def complete(cfg):
     """Return the config of a log or of sweep.json with all keys. Missing keys get their default.
 
-    Keys that are not in `config` are dropped, except the own keys of a run of bandit_toy.py.
+    Keys that are not in `config` are dropped. But a run of bandit_toy.py keeps all its keys.
     """
-    # some logs in results/ have old defaults of activation_checkpointing and gpu_memory; they get
-    # the present defaults instead
+    # Old logs in results/ have activation_checkpointing=False, which was the default, and an old
+    # default of gpu_memory. Both keys get the present defaults instead
     if cfg.get("activation_checkpointing") is False:
         cfg = {key: value for key, value in cfg.items()
                if key not in ("activation_checkpointing", "gpu_memory")}
@@ -581,7 +582,8 @@ def run_name(cfg, own=None):
     return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{digest}"
 
 
-# The first word of a script that reads logs. The logs give `samples`, so --k may be any number
+# The first command-line word of a script that reads logs. Such a script takes `samples` from the
+# logs, so --k may be any number on its command line
 ANY_K = "--samples=1000000"
 
 

@@ -4,13 +4,13 @@
     python -m core.cost --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
     bash run_sweep.sh --help                                     # hours of every sweep and study
 
-Memory is the sum of the tensors of an update and of generation. It agrees within 5% with
-tests/bench/memory.py, which simulates the same updates tensor by tensor. Hours come from the steps
-of decoding and the FLOPs of an update. They agree within 10% with tests/bench/tail.py, which draws
-the length of every response. Speeds were measured on one H100 with models of up to 1.5B
-(results/gpu.md). The other numbers are assumed, so no run is refused because of an estimate. If a
-sweep's folder has the log of a run on a GPU, the estimates are scaled to the hours in the log.
-Sizes are in bytes; 1 GB is 10^9 bytes.
+The memory of an update is the sum of the tensors at its peak. It agrees within 5% with
+tests/bench/memory.py, which simulates the same updates tensor by tensor. The memory of generation
+is a second, separate sum. Hours come from the steps of decoding and the FLOPs of an update. They
+agree within 10% with tests/bench/tail.py, which draws the length of every response. Speeds were
+measured on one H100 with models of up to 1.5B (results/gpu.md). The other numbers are assumed, so
+no run is refused because of an estimate. If a sweep's folder has the log of a run on a GPU, the
+estimates are scaled to the hours in the log. Sizes are in bytes; 1 GB is 10^9 bytes.
 """
 import contextlib
 import functools
@@ -69,11 +69,17 @@ def read_shape(model):
 def sizes(shape):
     """Return a dict with the sizes of a decoder-only model, or None for other models.
 
-    shape: the dict in the model's config.json. P: all parameters. body: parameters without the
-    head. root: parameters of embedding and head, which FSDP gathers together. layer: parameters of
-    one layer. layers: number of layers. d, ff, q, kv: widths of the residual stream, the MLP, the
-    queries and the keys. V: size of the vocabulary. normed: q + kv if queries and keys are
-    normalised, else 0. sides: parameters of LoRA adapters of rank 1 in all layers.
+    The argument `shape` is the dict in the model's config.json. The returned dict has these keys:
+
+    P             number of all parameters
+    body          parameters without the head
+    root          parameters of embedding and head, which FSDP gathers together
+    layer         parameters of one layer
+    layers        number of layers
+    d, ff, q, kv  widths of the residual stream, the MLP, the queries and the keys
+    V             size of the vocabulary
+    normed        q + kv if queries and keys are normalised, else 0
+    sides         parameters of LoRA adapters of rank 1 in all layers
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -132,8 +138,8 @@ def update_bytes(s, cfg, gpus):
     # layer makes a bf16 copy of its input and of its weights.
     bf16 = bool(split or adapters)
     residual = 2 if bf16 else 4
-    # Copies of inputs, in bytes per token and unit of d: an adapter copies the input of its matrix,
-    # and autocast copies the inputs of q, k, v, gate and up
+    # The layer's copies of its inputs, in bytes per token and unit of d. With LoRA, each adapter
+    # copies its input. Without LoRA, on one GPU, autocast copies the inputs of q, k, v, gate and up
     copies = 14 if adapters else 0 if split else 10
     layer = T * (16 * d + copies * d + 6 * s["q"] + 4 * s["kv"] + 4 * s["normed"] + 8 * ff)
     weights = 0 if bf16 else 2 * s["layer"]
@@ -160,9 +166,10 @@ def generation_bytes(s, cfg, gpus, engine):
     """Return (parts, response): the memory of generation on each GPU.
 
     parts: dict(trainer, engine) in bytes. `trainer` is all of `state_bytes` except the gradients.
-    `engine` is the engine's bf16 copy of all weights. For vLLM it includes what a forward pass
-    takes, according to vLLM's source: the logits of `gen_batch` rollouts, in fp32 and as log-probs,
-    and 1 GB for the rest of the pass. response: bytes of the KV cache of a response of full length.
+    `engine` is the engine's bf16 copy of all weights. For vLLM, the memory of a forward pass is
+    added: fp32 logits and log-probs of `gen_batch` rollouts (12 bytes per logit, according to
+    vLLM's source), and 1 GB for the rest.
+    response: bytes of the KV cache of a response of full length.
     """
     parts, copy = state_bytes(s, cfg, gpus), 2 * s["P"]
     trainer = sum(parts.values()) - parts["gradients"]
@@ -296,10 +303,11 @@ def difficulty_hours(cfg, problems, card="H100"):
 
 
 def measured_rate(folder):
-    """Return (count, rate) of the runs in a folder that used GPUs.
+    """Return (count, rate) of the GPU runs that have logs in a folder.
 
-    rate: their measured GPU-hours, divided by the estimated GPU-hours for the rollouts that their
-    logs already have. Returns (0, 1.0) if no run used a GPU, or if GPU-hours cannot be estimated.
+    count: number of these runs. rate: their measured GPU-hours, divided by the GPU-hours that are
+    estimated for the rollouts in their logs. Returns (0, 1.0) if no run used a GPU, or if GPU-hours
+    cannot be estimated.
     """
     measured, estimated = [], []
     for path in Path(folder).glob("**/log.jsonl"):

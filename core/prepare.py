@@ -46,8 +46,9 @@ def prepare(preset, argv):
             if not (file.parent / "prepare.py").exists():
                 raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
             call(file.parent / "prepare.py", f"--data={file.parent}")
-        # 2. problems and base model. If --task is given, prepare.py runs even if all files exist.
-        # It raises an error if these are of another task. The name of a run would not show this
+        # 2. problems and base model. If --task is given, prepare.py runs even if all files exist,
+        # because it raises an error if the problems in the folder are of another task. The
+        # check is needed, because the name of a run does not depend on the task
         has_task = any(w.startswith(("--task=", "--task_args=")) for w in given)
         if (has_task or lacks(data, model, file)) and (data / "prepare.py").exists():
             print(f"problems and base model: {data}/prepare.py", flush=True)
@@ -137,8 +138,8 @@ def check_splits(data, model, file, verifier):
 def measure(words, out, places):
     """Run sample.py to measure difficulty and write the splits.
 
-    If `places` have several GPUs, each GPU first measures a shard of the problems. The output of a
-    shard is in a file in the folder `out`.
+    If `places` have several GPUs, each GPU first measures a shard of the problems. The process of
+    shard i writes what it prints to the file difficulty.i.txt in the folder `out`.
     """
     gpus = list(dict.fromkeys(gpu for place in places for gpu in
                               place.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu))

@@ -177,9 +177,10 @@ def recipe_words(preset, data, argv):
 def within_split(cfg, words, argv):
     """Return `cfg`, with D = 0 (all problems) if its split has fewer than D problems.
 
-    This applies only to a D in `words`, the words of presets.json, and not to a D in `argv`, the
-    command line. presets.json has a D that was chosen for one model, and the split of another model
-    may be smaller.
+    Only a D that comes from presets.json is replaced, because it was chosen for one model, and the
+    split of another model may be smaller. A D on the command line is never replaced.
+
+    words: the words of presets.json. argv: the command line.
     """
     ours, given = (any(word.startswith("--D=") for word in ws) for ws in (words, argv))
     size = count_problems(cfg["train_set"]) if ours and not given else 0
@@ -204,9 +205,9 @@ def sweep_folder(preset, argv):
 def arms(preset, argv):
     """Return the sweeps of a preset as resolved dicts: one for a recipe, one per arm for a study.
 
-    A word in argv overrides the same key in presets.json. But if an arm sets the model or the data
-    folder, its value stays, because the arms of a study compare these. If an arm sets n_train, its
-    ns stays too.
+    A word in argv overrides the same key in presets.json, with two exceptions. If an arm sets the
+    model or the data folder, argv cannot change it, because the arms of the study compare models or
+    data folders. If an arm sets n_train, argv cannot change the ns of this arm.
     """
     config.check_sweep_words(argv)
     plain = parse(argv)
@@ -289,7 +290,7 @@ def check_evaluations(c):
 
 
 def unfinished(sweeps):
-    """Return the runs of the sweeps that have not finished.
+    """Return the unfinished runs of all sweeps. With PRUNE=1 a pruned run counts as finished.
 
     Raise BadInput if a run cannot start, or if the analysis could not use the run.
     """
@@ -522,12 +523,13 @@ def list_failed(preset, argv):
 # --------------------------------------------------------------------------------------------------
 # Pruned sweeps: all cells run to C/8. At C/8, C/4 and C/2, a third of the cells of each B_p ends
 #
-# These three budgets are called rungs. A cell is ranked by its reward plus its gain over the last
-# octave of budget, because the reward of a larger n rises later, and because curves flatten in
-# log C. The decision to end a cell is stored only as the end record in the logs of its runs. So if
-# this process is killed, the next one ranks the same runs again. A cell that is added later is
-# compared at each rung with the rewards that the other cells had at this rung. tests/bench/prune.py
-# measures how many rollouts pruning saves, and how much reward it loses.
+# These three budgets are called rungs. A cell is ranked by its reward plus its present gain per
+# doubling of the budget. The gain is added because the reward of a larger n rises later. It is the
+# gain of only one doubling, because curves flatten in log C. The decision to end a cell is stored
+# only as the end record in the logs of its runs. So if this process is killed, the next one ranks
+# the same runs again. A cell that is added later is compared at each rung with the rewards that the
+# other cells had at this rung. tests/bench/prune.py measures how many rollouts pruning saves, and
+# how much reward it loses.
 
 def pruning():
     return os.environ.get("PRUNE") == "1"
@@ -547,9 +549,9 @@ def rungs(cfg):
 
 
 def next_rung(cfg):
-    """End the worst cells at every rung that all runs have reached. Return the runs to train next.
+    """Return the runs to train next, and end the worst cells at each rung that all runs reached.
 
-    These runs have the next rung as their C or, after the last rung, the C of the sweep.
+    The C of the returned runs is the next rung. After the last rung, it is the C of the sweep.
     """
     live = cells(cfg)
     for C in rungs(cfg):
@@ -594,11 +596,11 @@ def evaluations(c):
 
 
 def last_third(curves, C):
-    """Return {n: reason} for the values of n to end at a budget of C rollouts, for one B_p.
+    """Return {n: reason} for the values of n whose runs are ended at a budget of C rollouts.
 
-    curves: {n: [(rollouts, reward)]} with the evaluations of all seeds. A line in log C, fitted to
-    the last two octaves, gives the reward at C and its gain per octave. An n with fewer than three
-    evaluations up to C is not ranked.
+    curves: {n: [(rollouts, reward)]} with the evaluations of all seeds, at one B_p. A line in log C
+    is fitted to the evaluations between C/4 and C. It gives the reward at C, and the gain in reward
+    per doubling of the budget. An n with fewer than three evaluations up to C is not ranked.
     """
     seen = []
     for n, points in curves.items():
