@@ -15,7 +15,8 @@ decision. The policy is softmax(z0 + sqrt(overlap) x W + sqrt(1 - overlap) own).
 of the base model. All problems share the weights W, and every decision of every training problem
 has its own table of logits, `own`. Validation problems have no such table, so training changes
 their policy only through W. A logit depends on `features` weights in W but on only one entry of
-`own`. So AdamW changes it more through W. Therefore compare two overlaps at the best lr of each.
+`own`. So an AdamW update of W changes a logit more than an update of `own`. Therefore compare two
+overlaps at the best lr of each.
 
 Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py, without KL
 and entropy terms. The log has no timings and no fields of a language model. Its evaluations have
@@ -111,7 +112,7 @@ def fit_rate(tail, ns):
     relative errors.
     """
     y, X = tail.mean(1), np.stack([1 / np.array(ns), np.ones(len(ns))], 1)
-    # A and B are weighted sums of the N means y, with weights (2, N)
+    # A and B are linear in y (N,), the means of tail: [A, B] = weights @ y, with weights (2, N)
     weights = np.linalg.pinv(X / y[:, None]) / y
     half = 1.645 * np.sqrt(weights ** 2 @ tail.var(1, ddof=1) / tail.shape[1])
     return dict(zip("AB", zip(weights @ y, half)))
@@ -462,7 +463,7 @@ def in_parallel(function, *columns):
 
 
 def check_world(cfg):
-    """Raise BadInput if a value is out of range or asks for a feature that the toy lacks."""
+    """Raise BadInput if a value in `cfg` is out of range or turns on what the toy does not have."""
     limits = dict(responses=(2, 256), deciding=(1, 1000), features=(1, 1000), overlap=(0, 1),
                   skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
                   B_p=(1, cfg["D"] or cfg["pool"], "training problems"))

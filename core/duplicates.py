@@ -5,10 +5,10 @@ half of a file's questions, it belongs to an instruction and is ignored.
 - Exact duplicates have the same text apart from case, blanks, punctuation and LaTeX spelling.
 - Near duplicates share 80% of their runs, and they have the same numbers, signs and functions.
   Problems that differ in a number, a + or a sine are not duplicates.
-- A leak is a problem that contains 80% of the runs of a test problem. The rest of its text is
-  ignored, because an overlooked leak costs more than a lost training problem. If the test problem
-  is short, a stricter rule holds: the test problem must equal one or more whole sentences of the
-  leak, or the two problems must share 80% of their runs.
+- A leak is a problem that contains 80% of the runs of a test problem. The rest of the leak's text
+  is ignored, because an overlooked leak costs more than a lost training problem. If the test
+  problem is short, a stricter rule holds: the test problem must equal one or more whole sentences
+  of the leak, or the two problems must share 80% of their runs.
 """
 import re
 import unicodedata
@@ -43,8 +43,8 @@ ninety hundred thousand million first second third fourth fifth sixth seventh ei
 eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth
 twentieth hundredth""".split())
 # One changed word changes three runs of three words. In a question of 40 words the Jaccard index is
-# 35 / 41 = 0.85 if one word differs, and 32 / 44 = 0.73 if two differ. So a limit of 0.8 drops a
-# question with a retouched sentence or an added hint, and keeps another question of the same kind.
+# 35 / 41 = 0.85 if one word differs, and 32 / 44 = 0.73 if two differ. So the limit NEAR = 0.8
+# drops a question of 40 words if one word was changed, and keeps it if two words were changed
 RUN, NEAR = 3, 0.8
 # If a test problem has fewer than LONG runs, another problem may contain all of them by chance, so
 # a stricter rule decides whether it is a leak
@@ -79,9 +79,9 @@ def compact(words):
 
 
 def runs(words, usual=frozenset()):
-    """Return the set of runs of three words that are not in `usual`.
+    """Return the set of the runs of three words in `words`, without the runs in `usual`.
 
-    If every run is in `usual`, return all runs.
+    If that would leave no run, return all runs of `words`.
     """
     all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     return all_runs - usual or all_runs
@@ -147,7 +147,7 @@ def leak_finder(foreign):
                     words += piece
                     if compact(words) in short:
                         return short[compact(words)]
-                    if len(words) > 2 * LONG:  # too long to equal a short one
+                    if len(words) > 2 * LONG:  # too long to equal a short problem
                         break
         return None
     return leak

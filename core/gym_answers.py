@@ -105,7 +105,7 @@ def tame(sympy):
             module.eval = ast.literal_eval  # hides the built-in eval
             if getattr(module, "parse_expr", None) is parse:
                 module.parse_expr = formula
-    # narrower: {module of a verifier: the names to replace in it}
+    # {module of a verifier: {name in this module: the stricter function that replaces it}}
     narrower = {"games.countdown": dict(parse_expr=arithmetic),
                 "games.puzzle24": dict(parse_expr=arithmetic, int=whole),
                 "algorithmic.number_sorting": dict(float=number),

@@ -82,8 +82,11 @@ def problem_from(one, name, args, number, instruction=INSTRUCTION):
 
 
 def gradable(problems, cfg):
-    """Return the problems that can be graded: their own answer scores 1, or they have more than one
-    right answer."""
+    """Return the problems that can be graded.
+
+    If a problem has only one right answer, this answer must score 1. A problem with more than one
+    right answer has no single answer to test, so it is always kept.
+    """
     pairs = [(p, f"<answer>{p['answer']}</answer>") for p in problems]
     verdicts = sandbox.check("reasoning_gym", pairs, cfg)
     return [p for p, verdict in zip(problems, verdicts)

@@ -240,7 +240,7 @@ def score(gold, answer):
 
 
 def bare(text):
-    r"""Return an answer without font commands such as \text{}, dollars and the full stop."""
+    r"""Return an answer without dollar signs, the full stop, and font commands such as \text{}."""
     text = re.sub(r"\\(?:text|math)(?:rm|bf|it)?\s*\{([^{}]*)\}", r"\1", text)
     return re.sub(r"\$|\.?\s*$", "", text).strip()
 
@@ -294,11 +294,11 @@ def read(text):
 
 
 def inequalities(text, readings):
-    """Return `readings` of `text`, changed if it joins inequalities in one letter.
+    """Return `readings` of `text`, changed if the text joins inequalities in one letter.
 
-    If they are joined by "or", as in "x < 1 or x > 2", add their solution set. If they are joined
-    by "and", return only their solution set. The `readings` are dropped in this case, because
-    math-verify reads "x < 1 and x > 2" and "x < 1 or x > 2" as the same set of two relations.
+    If the word "or" joins the inequalities, as in "x < 1 or x > 2", their solution set is added. If
+    the word "and" joins them, only their solution set is returned. `readings` would be wrong here,
+    because math-verify reads "x < 1 and x > 2" and "x < 1 or x > 2" as the same set of relations.
     """
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
@@ -318,8 +318,9 @@ def mend(grader):
 
     - math-verify accepts exact values that differ by less than 1e-15 and decimals that differ by
       less than 5e-7. So it calls the small values 1/2004! and 1/2006! equal.
-    - math-verify accepts equations with the same solutions or the same difference of sides. So it
-      calls 0=0 and 1=1 equal, and it calls an equation without solutions equal to the empty set.
+    - math-verify accepts two equations if their solutions are the same, or if left side minus right
+      side is the same. So it calls 0=0 and 1=1 equal. It also calls an equation without solutions
+      equal to the empty set.
     - math-verify simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
     - math-verify takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n), which
       are equal only for positive n.
@@ -427,11 +428,11 @@ def same_relation(gold, answer):
 
 
 def is_set(relation, other):
-    """Return whether `relation` may equal the set `other`, which math-verify calls equal to it.
+    """Return whether to accept that math-verify calls `relation` equal to the set `other`.
 
-    An equation may not equal the empty set, unless the right side of the equation is a set. An
-    inequality without an unknown, such as 0 < 1, may not equal any set. If `relation` is no
-    relation or `other` is no set, return True, because there is nothing to check.
+    Reject an equation and the empty set, unless the right side of the equation is a set. Reject an
+    inequality without an unknown, such as 0 < 1, and any set. Accept everything else, also if
+    `relation` is not a relation or `other` is not a set.
     """
     if not isinstance(relation, Relational) or not isinstance(other, Set):
         return True

@@ -26,8 +26,8 @@ INSTRUCTION = r"Please output the final answer within \boxed{}."
 # Pairs of columns (question, answer). A file is read by the first pair whose two columns it has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# The source of AIME24, for data/aime24/prepare.py. The default file of --against has AIME24's
-# problems. If this file is missing, the prepare.py of another folder makes it from this source
+# Where AIME24 comes from. data/aime24/prepare.py makes AIME24's problem file from it. This problem
+# file is the default of --against. If it is missing, the prepare.py that needs it makes it first
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 # the settings that decide the content of problems.jsonl

@@ -25,8 +25,9 @@ What makes these problems similar to real ones:
   skill's probability: high for most skills, medium for some and near 0 for others. An error (a
   slip) is one of 19 wrong totals, so there is no single error to unlearn. A problem's pass@1 is
   close to the product of its skills' probabilities, and lies anywhere from 0 to 1.
-- Steps that matter. The answer follows from the totals before it. A few texts answer without steps,
-  but the model learns little from them: if the steps of a response are cut out, accuracy falls.
+- Steps that matter. The answer follows from the totals before it. A few training texts answer
+  without steps, but the model hardly learns to do so: if the steps of a response are cut out,
+  accuracy falls.
 - Longer problems. One in ten of the base model's training texts has numbers of five digits. No
   training problem of RL has five digits, and the 300 problems of `ood.jsonl` have five digits.
 - Text that does not matter. The idle letters are random. They are sampled like every other token
@@ -53,7 +54,8 @@ from core.problems import write_problems
 POOL = 9000
 COLUMNS = (2, 3, 4)
 FAR, N_FAR = 5, 300
-# Each column of a training text has IDLE idle letters. DIRECT is the share of texts without steps
+# IDLE: how many idle letters come before each column's total
+# DIRECT: the share of training texts that give the answer without the steps of the calculation
 IDLE = 2
 DIRECT = 0.03
 BATCH, LR = 128, 4e-3
@@ -134,9 +136,9 @@ def make_texts(rng, op, a, b, skills):
 
 
 def make_tokenizer():
-    """Return a transformers tokenizer with one token for each total and each other character.
+    """Return a transformers tokenizer. Each total is one token, and so is each character elsewhere.
 
-    A total is two digits after a letter.
+    Two digits are read as a total if they follow a letter.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

@@ -4,8 +4,8 @@
     python data/gsm8k/prepare.py                # only the problem files
     python evaluate.py --model=runs/SWEEP/RUN --val_set=data/gsm8k/test/problems.jsonl
 
-Writes `problems.jsonl` from the training half of the data set, and `test/problems.jsonl` from its
-test half. The 1,319 test problems are never used for training or to choose a model. Training
+Writes `problems.jsonl` from the data set's training file, and `test/problems.jsonl` from its test
+file. The 1,319 test problems are never used for training or to choose a model. Training
 problems that contain or nearly equal a test problem are left out. If --source is given, only that
 file is read, and no test file is made.
 The docstring of data/guru_math/prepare.py describes what is read, written and left out.

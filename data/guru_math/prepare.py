@@ -22,7 +22,8 @@ other than \boxed{} are removed. If no sentence asks for \boxed{}, one that does
 Rows are left out and counted for these reasons, in this order:
 - The question or the answer is missing or not text.
 - There are several answers, such as several different boxes.
-- A sentence about the form of the answer may also be part of the question.
+- A sentence about the form of the answer cannot be removed safely, because it may also be part of
+  the question.
 - The verifier cannot read the gold.
 - The prompt is longer than --max_prompt_tokens with the chat template of --model.
 - The problem contains a problem of the file --against (AIME24).

@@ -43,8 +43,8 @@ from config import BadInput, check, choose, config, derive, entry, read_json, se
 from core.log import atomic_write, read_log  # noqa: E402
 
 OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
-# EVAL, REWARD, LENGTH and LR each list the names of one metric in veRL, in TRL and in W&B. In W&B
-# transformers adds the prefix train/ or eval/
+# EVAL, REWARD, LENGTH and LR each list the names of one metric in veRL, in TRL and in W&B. If the
+# library transformers logs to W&B, it adds the prefix train/ or eval/
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 LENGTH = ("response_length/mean", "completions/mean_length", "train/completions/mean_length")
@@ -78,9 +78,9 @@ def shorten(items, most=3):
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
 
-    If a step is lower than the step logged before it, the run was restarted. Then drop the metrics
-    that the earlier start logged after the lower step. If a metric is logged twice at the same
-    step, keep the later value.
+    If the step falls to m from one pair to the next, the run was restarted. Then drop everything
+    logged so far for steps after m. If a metric is logged twice at the same step, keep the later
+    value.
     """
     rows, restarts = {}, []
     for m, row in pairs:
@@ -137,8 +137,8 @@ def read_trl(path):
 def read_csv(path):
     """Read a CSV file, the export of a W&B chart or the history of a run.
 
-    A chart has a step column and, for each run, the column "RUN - METRIC" and the same name with
-    __MIN and __MAX. A history has one column per metric.
+    A chart has a step column and, for each run, three columns: "RUN - METRIC", and two more whose
+    names end in __MIN and __MAX. A history has one column per metric.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -206,9 +206,9 @@ def collect(source, paths):
 def rewards_in_sum(total, rows):
     """Return the names of the rewards that TRL adds up in the column `total`.
 
-    If `total` equals one of these rewards at each step, or if the log has only the total, return
-    []. The rewards in eval_reward are called eval_rewards/NAME/mean, or eval_rewards/NAME in old
-    versions of TRL.
+    Return [] if the log has no column for the single rewards, or if one of them equals the total at
+    each step. If `total` is eval_reward, the single rewards are called
+    eval_rewards/NAME/mean, or eval_rewards/NAME in old versions of TRL.
     """
     if not total.endswith("reward"):
         return []

