@@ -266,10 +266,11 @@ def roll(pi, n, rngs):
 
 
 def rewards_of(choice, answer):
-    """Return rewards (S, n, P) of choices (S, n, P, d): 1 if all deciding ones are right, else 0.
+    """Return the rewards (S, n, P) of choices (S, n, P, d).
 
-    The rewards are float64, because the advantages of a group must sum to 0, and AdamW would
-    amplify a rounding error of this sum.
+    A reward is 1 if all choices that decide it, the first answer.shape[-1] of the d, are right,
+    else 0. The rewards are float64, because the advantages of a group must sum to 0, and AdamW
+    would amplify a rounding error of this sum.
     """
     return (choice[..., :answer.shape[-1]] == answer[:, None]).all(-1).astype(float)
 

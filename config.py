@@ -252,10 +252,11 @@ def entry(main):
 # The command line
 
 def cast(key, value, keys=config):
-    """Return `value`, a string or a JSON value, as the type of keys[key], or raise BadInput.
+    """Return `value`, a string or a JSON value, converted to the type of keys[key].
 
-    1e6 is a valid int, an int is a valid float, and true and false may be in capitals. none (null
-    in JSON) turns a key off: it means 0, false or the empty string, by the key's type.
+    Raise BadInput if it cannot be converted. 1e6 is a valid int, an int is a valid float, and true
+    and false may be in capitals. none (null in JSON) turns a key off: it means 0, false or the
+    empty string, depending on the key's type.
     """
     kind, text = type(keys[key]), str(value).strip()
     if value is None or text.lower() == "none":

@@ -106,8 +106,8 @@ def label_of(model):
 
 
 def has_copies(r):
-    """Return whether the problem set of `r`, a record of `evaluate`, has a problem twice or more.
-    """
+    """Return whether a problem occurs more than once in the problem set of `r`, a record of
+    `evaluate`."""
     return len(set(r["copies"])) < len(r["copies"])
 
 

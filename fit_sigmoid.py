@@ -652,8 +652,8 @@ def report_points(path, at=None, out="", cfg=None):
 def load_front(path, folders, cfg, argv):
     """Return the content of `path`, the frontier.json of the sweep in `folders`.
 
-    If the file is missing, is older than a log or was made with other options, run frontier.py
-    first.
+    If the file is missing, older than a log, or made with another schema or other settings, this
+    function first runs frontier.py.
     """
     import frontier
     logs = [log for folder in folders for log in (*folder.glob("*/log.jsonl*"),

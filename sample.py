@@ -64,11 +64,12 @@ SURE = 0.95
 
 @functools.lru_cache(None)
 def level_of(correct, drawn, total):
-    """Return the most probable level after `total` rollouts, and its probability.
+    """Return (level, probability): the level that a problem most probably has after `total`
+    rollouts, and the probability of this level.
 
-    correct: how many of the `drawn` rollouts are solved. The level is one of LEVELS, or "" if the
-    pass rate is in none of them. With a uniform prior on the pass rate, the number of solved
-    rollouts among the remaining ones is beta-binomial.
+    So far `correct` of `drawn` rollouts are solved. The level is one of LEVELS, or "" if the pass
+    rate is in none of them. With a uniform prior on the pass rate, the number of solved rollouts
+    among the remaining ones is beta-binomial.
     """
     from scipy.stats import betabinom
     # all possible numbers of solved rollouts among the remaining rollouts
@@ -481,8 +482,8 @@ def main(argv):
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
             # if an earlier call or the shipped counts have s_zero > 0, a call with s_zero=0 also
-            # makes the level splits. Otherwise the other splits could train on problems of the
-            # levels' validation files
+            # makes the level splits, so that the problems of the levels' validation files are kept
+            # out of the other splits' training files
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(

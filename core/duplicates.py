@@ -1,14 +1,14 @@
 """core/duplicates.py: find problems that are duplicates, or leaks of a test set.
 
-A run is three consecutive words of a question. A symbol counts as a word. If a run is in more than
-half of a file's questions, it belongs to an instruction and is ignored.
+A word run is three consecutive words of a question. A symbol counts as a word. If a word run is in
+more than half of a file's questions, it belongs to an instruction and is ignored.
 - Exact duplicates have the same text apart from case, blanks, punctuation and LaTeX spelling.
-- Near duplicates share 80% of their runs, and they have the same numbers, signs and functions.
+- Near duplicates share 80% of their word runs, and they have the same numbers, signs and functions.
   Problems that differ in a number, a + or a sine are not duplicates.
-- A leak is a problem that contains 80% of the runs of a test problem. The rest of the leak's text
-  is ignored, because an overlooked leak costs more than a lost training problem. If the test
+- A leak is a problem that contains 80% of the word runs of a test problem. The rest of the leak's
+  text is ignored, because an overlooked leak costs more than a lost training problem. If the test
   problem is short, a stricter rule holds: the test problem must equal one or more whole sentences
-  of the leak, or the two problems must share 80% of their runs.
+  of the leak, or the two problems must share 80% of their word runs.
 """
 import re
 import unicodedata
@@ -42,12 +42,12 @@ fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty s
 ninety hundred thousand million first second third fourth fifth sixth seventh eighth ninth tenth
 eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth
 twentieth hundredth""".split())
-# One changed word changes three runs of three words. In a question of 40 words the Jaccard index is
+# One changed word changes three word runs. In a question of 40 words the Jaccard index is
 # 35 / 41 = 0.85 if one word differs, and 32 / 44 = 0.73 if two differ. So the limit NEAR = 0.8
 # drops a question of 40 words if one word was changed, and keeps it if two words were changed
 RUN, NEAR = 3, 0.8
-# If a test problem has fewer than LONG runs, another problem may contain all of them by chance, so
-# a stricter rule decides whether it is a leak
+# If a test problem has fewer than LONG word runs, another problem may contain all of them by
+# chance, so a stricter rule decides whether it is a leak
 LONG, CLAUSES = 10, re.compile(r"(?<=[.!?:])\s+|\n+")
 
 
@@ -79,26 +79,26 @@ def compact(words):
 
 
 def runs(words, usual=frozenset()):
-    """Return the set of the runs of three words in `words`, without the runs in `usual`.
+    """Return the set of word runs of `words` without those in `usual`.
 
-    If that would leave no run, return all runs of `words`.
+    If that would leave none, return all word runs of `words`.
     """
     all_runs = {" ".join(words[i:i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     return all_runs - usual or all_runs
 
 
 def marked_runs(words, usual):
-    """Return the runs, each prefixed with the question's numbers, signs and functions.
+    """Return the word runs, each prefixed with the question's numbers, signs and functions.
 
-    If two questions differ in numbers, signs or functions, their prefixes differ, so they share no
-    run. If not, their prefixes are equal and do not change the Jaccard index.
+    Two questions that differ in these have different prefixes, so they share no word run. Two
+    questions that agree in these have equal prefixes, which do not change their Jaccard index.
     """
     marks = " ".join(word for word in words if word[0].isdigit() or word in MARKS)
     return {f"{marks}|{run}" for run in runs(words, usual)}
 
 
 def usual_runs(texts):
-    """Return the runs in more than half of the texts, which belong to an instruction.
+    """Return the word runs in more than half of the texts. They belong to an instruction.
 
     If there are fewer than four texts, the set is empty.
     """
@@ -109,9 +109,9 @@ def usual_runs(texts):
 
 
 def common_runs(mine, by_run):
-    """Return [(i, number of runs that question i shares with the runs `mine`), ...], sorted by i.
+    """Return [(i, number of word runs in `mine` that question i has), ...], sorted by i.
 
-    by_run: {run: indices of the questions that have the run}.
+    by_run: {word run: indices of the questions that have it}.
     """
     return sorted(Counter(i for run in mine for i in by_run.get(run, ())).items())
 
@@ -168,7 +168,8 @@ def twins(questions, foreign, near=True):
     exact, by_run, sizes, results = {}, {}, {}, []
     for i, words in enumerate(tqdm(texts, "duplicates", mininterval=1, disable=None)):
         mine = marked_runs(words, usual) if near else ()
-        # Jaccard index: shared runs over runs in the union, len(mine) + sizes[j] - common
+        # Jaccard index: the number of shared word runs divided by the number in the union, which
+        # is len(mine) + sizes[j] - common
         alike = (j for j, common in common_runs(mine, by_run)
                  if common / (len(mine) + sizes[j] - common) >= NEAR)
         if (j := leak(questions[i])) is not None:

@@ -29,8 +29,8 @@ def gold(problem):
 def answer(text, most):
     """Return the content of the last <answer>...</answer> of a response, after any thinking.
 
-    If there is no tag, return the first line, because the problem's `begin` may have started the
-    answer already. If a tag or a thinking block is not closed, return "".
+    If there is no tag, return the first line, because a problem's `begin`, such as "34 + 51 =",
+    starts the answer without a tag. If a tag or a thinking block is not closed, return "".
     """
     text = text.rpartition("</think>")[2]
     if "<think>" in text:

@@ -294,11 +294,11 @@ def read(text):
 
 
 def inequalities(text, readings):
-    """Return `readings` of `text`, changed if the text joins inequalities in one letter.
+    """Return `readings`, the readings of `text`, unless `text` joins inequalities in one letter.
 
-    If the word "or" joins the inequalities, as in "x < 1 or x > 2", their solution set is added. If
-    the word "and" joins them, only their solution set is returned. `readings` would be wrong here,
-    because math-verify reads "x < 1 and x > 2" and "x < 1 or x > 2" as the same set of relations.
+    If "or" joins them, as in "x < 1 or x > 2", return `readings` and their solution set. If "and"
+    joins them, return only their solution set. `readings` would be wrong here, because math-verify
+    reads "x < 1 and x > 2" and "x < 1 or x > 2" as the same set of relations.
     """
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
@@ -350,7 +350,7 @@ def is_constant(value):
 
 
 def close(gold, answer):
-    """Return whether two values that math-verify calls equal are also equal by `differ`."""
+    """Return whether gold and answer, which math-verify calls equal, are equal by `differ` too."""
     from math_verify.grader import get_pct_val
     if get_pct_val(gold, gold) == get_pct_val(answer, answer):
         return True  # 9% is 9

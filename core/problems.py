@@ -99,7 +99,7 @@ def set_hash(problems):
 
 
 def copies(problems):
-    """Return for each problem the index of the first problem with the same prompt and begin.
+    """For each problem, return the index of the first one with the same `prompt` and `begin`.
 
     Differences in white space are ignored. Copies occur in evaluation sets: for example, a file may
     contain each problem of AIME 16 times.

@@ -313,8 +313,8 @@ def make_problems(rows, columns, name):
     """Turn rows into problems. Return (problems, left_out, changed).
 
     left_out and changed are {reason: number of rows}. If a row is left out for several reasons,
-    only the first is counted. columns: (question, answer). The first may join several columns with
-    commas. The id of a problem has the number of its row.
+    only the first is counted. columns: (question, answer). `question` may be several column names
+    separated by commas. The id of a problem contains its row number.
     """
     problems, changed = [], dict.fromkeys(CHANGED, 0)
     left_out = dict(empty=0, not_text=0, several_answers=0, other_form=0)

@@ -78,10 +78,10 @@ def over_distinct(values, copies):
     """Turn `values` (..., P), one per problem, into (..., distinct), one per distinct problem.
 
     copies (P,): the result of core.problems.copies, None if no problem is a copy. Copies of a
-    problem are not independent, so standard errors are computed over distinct problems. The mean
-    m of the values does not change: a distinct problem gets m + the sum of (value - m) over its
-    copies x distinct / P. If all problems have the same number of copies, this is the mean over its
-    copies.
+    problem are not independent, so standard errors are computed over distinct problems. The mean m
+    over all values does not change. With D distinct problems, each of them gets
+    m + (D / P) * sum(value - m), where the sum runs over its copies. If all of them have the same
+    number of copies, this is the mean over the copies.
     """
     if not copies:
         return values

@@ -118,13 +118,14 @@ def values_of(run, metric, grid, checkpoints=math.inf):
     the run is alive at this budget.
 
     values: (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the run is alive, 0 if it
-    diverged at a smaller budget, else NaN. checkpoints: from `checkpoint_sd`.
+    diverged at a smaller budget, else NaN. checkpoints: the standard deviation of an evaluation
+    around the smooth curve of its run, from `checkpoint_sd`.
 
     The value at C is interpolated between the smoothed rewards of two evaluations: the last one
     before C and the first one after C. The smoothed reward of an evaluation comes from a spline
     through this evaluation and all earlier ones. A spline cannot follow the sudden fall of a run
-    that collapses. So an evaluation whose distance from its spline is more than JUMP x checkpoints
-    is not smoothed.
+    that collapses. So an evaluation more than JUMP * checkpoints away from its spline is not
+    smoothed.
     """
     trained = run["C"] > 0
     x, (lo, hi) = np.log(run["C"][trained]), reach(run)
@@ -257,7 +258,8 @@ def residuals(X, A):
 
 
 def split_noise(X, A):
-    """Fit A (R, W, P) to X (R, K) by least squares and return (means, rest, degrees of freedom).
+    """Return the residuals of A (R, W, P) after a least-squares fit to X (R, K), split into two
+    parts, and their degrees of freedom: (means, rest, df).
 
     means (R, W): the residuals' means over problems. rest (R, W, P): the residuals minus `means`.
     """
@@ -435,10 +437,10 @@ def best_cell(cells, j):
 
 
 def tied_with_best(cells, j):
-    """Return the mask (N,) of cells that cannot be distinguished from the best at budget j.
+    """Return the mask (N,) of the cells tied with the best at budget j.
 
-    A cell is not tied if its gap to the best is larger than the error of the gap. All comparisons
-    together have 90% confidence (Sidak; Hsu's multiple comparisons with the best).
+    A cell is tied if its gap to the best is at most the error of the gap. All comparisons together
+    have 90% confidence (Sidak; Hsu's multiple comparisons with the best).
     """
     top = best(cells, j)
     defined = [i for i, c in enumerate(cells) if not np.isnan(c.mean[j])]

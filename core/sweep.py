@@ -599,8 +599,8 @@ def last_third(curves, C):
     """Return {n: reason} for the values of n whose runs are ended at a budget of C rollouts.
 
     curves: {n: [(rollouts, reward)]} with the evaluations of all seeds, at one B_p. A line in log C
-    is fitted to the evaluations between C/4 and C. It gives the reward at C, and the gain in reward
-    per doubling of the budget. An n with fewer than three evaluations up to C is not ranked.
+    is fitted to the evaluations between C/4 and C. The line gives the reward at C, and the gain in
+    reward per doubling of the budget. An n with fewer than three evaluations up to C is not ranked.
     """
     seen = []
     for n, points in curves.items():

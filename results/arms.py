@@ -40,7 +40,8 @@ DEEP = 150
 
 LRS = "_quarter", "_half", "_double"  # suffixes: easy_half is the arm easy at half its lr_base
 
-# sample.py writes files of problems. {prefix of a file's name: what figures call its problems}
+# {start of the name of a split or of a problem file: what figures call its problems}. sample.py
+# writes these files, except AIME24's
 SPLITS = dict(
     extreme="Unsolved", mix_hard="Unsolved", mix_dual="half Unsolved, half Easy",
     mix_tri="50/25/25 Unsolved, Easy, Very Easy", level_easy="Easy", level_very_easy="Very Easy",

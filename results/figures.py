@@ -203,10 +203,10 @@ def explodes(atlas, one, other):
 # ---- section 4: allocation
 
 def every_lr(atlas, task, ns=()):
-    """Return {(n, lr_base): {seed: run}} of an arm `task`, sorted.
+    """Return the runs of the arm named `task` as {(n, lr_base): {seed: run}}, sorted.
 
-    The dict includes the arms that repeat `task` at another lr_base, such as easy_half (`LRS`).
-    ns: take only these n, or all if `ns` is empty.
+    The runs of arms that repeat `task` at another lr_base, such as easy_half, are included. `LRS`
+    lists the suffixes of these arms. ns: return only runs of these n. If empty, return all.
     """
     names = [task + end for end in ("", *LRS) if (atlas.folder / (task + end)).is_dir()]
     out, least = {}, atlas.min_seeds(*names)
@@ -349,8 +349,8 @@ def beyond(atlas, task):
     best, c = heldout_gap(table_of(whole), (others, [largest]))
     c["gain"] *= -1
     made = max(int(run["step"][-1]) for run in whole[largest].values())
-    # c is the reward of the largest n minus that of the best smaller n. The claim is "not larger"
-    # instead of "smaller", because a largest n that is only tied does not extend the frontier
+    # c is the reward of the largest n minus that of the best smaller n. The claim is that c is not
+    # above 0, rather than below 0, because a largest n that only ties does not extend the frontier
     return judged((c, "not larger", gained(whole))) | dict(
         compared={}, figure=f"law_{task}.png",
         number=f"n = {largest} minus the best smaller n: {points(c)}",
@@ -876,9 +876,9 @@ def stable_B_p(atlas):
 def joint_row(atlas, task, what, value_of):
     """Return (table row, the result of core.stats.shift, a sentence, all cells, gain of training).
 
-    The row judges whether the `what` of the best cell rises from the window EARLY to LATE, in the
-    study joint. what: "n", "B" or "B_p". value_of((B_p, n)): the value of `what` in a cell. The
-    sentence and all cells are as in `grid_parts`.
+    The row judges, in the study `joint`, whether the `what` of the best cell rises from the window
+    EARLY to the window LATE. what: "n", "B" or "B_p". value_of((B_p, n)): the value of `what` in a
+    cell. The sentence and all cells are as in `grid_parts`, the gain of training as in `gained`.
     """
     whole, cells, left = grid_parts(atlas, "joint", task)
     c, g = shift_of(cells, value_of), gained(cells)

@@ -32,7 +32,8 @@ def lr(sweep, cfg):
     result also has
     - rule: the lr_base that the first panel uses for all n, taken from the best cell;
     - rows: the best lr_base of each n, at the largest budget that all cells of this n reached;
-    - slope: the slope of log(best lr) over log B in these rows, or None for fewer than two rows.
+    - slope: the slope of log(best lr) over log B, with B = B_p n, in these rows, or None for fewer
+      than two rows.
     """
     B_p, cells = max(by_B_p(sweep["all_cells"]).items(), key=lambda item: len(item[1]))
     tried = Counter(c.n for c in cells)

@@ -201,7 +201,7 @@ def collect(source, paths):
 
 
 # --------------------------------------------------------------------------------------------------
-# From a run as the readers return it to the records of log.jsonl
+# Convert a run, as `collect` returns it, into the records of log.jsonl
 
 def rewards_in_sum(total, rows):
     """Return the names of the rewards that TRL adds up in the column `total`.
