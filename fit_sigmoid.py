@@ -249,7 +249,7 @@ def verdict_text(law, solved=""):
         text += (f". No n beats n = {law['n_closest']} where a rise would show, but another n may "
                  f"be up to {100 * law['regret_of_n']:.1f} points better (95%)")
     if law["left_out"]:
-        text += (". Left out, because their runs end early: n = "
+        text += (". Some n or the later budgets are left out, because their runs end early: n = "
                  + ", ".join(map(str, law["left_out"])))
     return text
 
@@ -421,7 +421,9 @@ def command_for(cell, row, front):
     if Path(front["runs"]).is_dir():  # not several folders
         run["runs"] = front["runs"]
     line = command(run)
-    return line if parse(shlex.split(line)[2:])["runs"] == run["runs"] else command(run, ["runs"])
+    words = [word for word in shlex.split(line)
+             if word.startswith(("--recipe=", "--data=", "--model=", "--split="))]
+    return line if parse(words)["runs"] == run["runs"] else command(run, ["runs"])
 
 
 def finished_run(row, front):

@@ -648,13 +648,14 @@ def windows_of(cells, grid):
       A         (R, W, P) the reward of each run on each problem in each window
       n, seed   (R,) the n and the seed of each run
       C         the first and the last budget of each window
-      left_out  the n whose runs end early or diverge; [] if this would leave fewer than two n
+      left_out  the n whose runs end early or diverge. A and n lack them, unless fewer than two n
+                would remain: then all n count, at the budgets that all of them reached
     """
     longest = max(c.reach[1] for c in cells)
     full = [c for c in cells if c.alive.any()
             and c.reach[1] >= 0.8 * longest and c.alive[grid >= 0.8 * longest].any()]
-    full = full if len(full) > 1 else cells
     left_out = sorted({c.n for c in cells} - {c.n for c in full})
+    full = full if len(full) > 1 else cells
     js = np.flatnonzero(np.all([c.alive for c in full], 0))
     if len(full) < 2 or len(js) < 3 or grid[js[-1]] < SPAN * grid[js[0]]:
         return None
@@ -779,7 +780,7 @@ def verdict_of(cells, grid, delta):
       left_out     as in `windows_of`
 
     The verdict is the first of these that holds:
-      (1) "flat", if regret is below delta, every n has two seeds or more, and no n is left out;
+      (1) "flat", if regret is below delta, every n has two seeds or more, and left_out is [];
       (2) "law", if `law_test` shows a rise of n* at ALPHA and no fall;
       (3) "undetermined".
 
