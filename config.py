@@ -589,9 +589,9 @@ ANY_K = "--samples=1000000"
 
 
 def check_sweep_words(words):
-    """Raise BadInput if the command line of a sweep gives --n or --B_p, which a single run has."""
+    """Raise BadInput if the command line of a sweep gives --n, --B_p or --seed, as for one run."""
     for word in words:
-        for key, of_sweep in (("n", "ns"), ("B_p", "bps")):
+        for key, of_sweep in (("n", "ns"), ("B_p", "bps"), ("seed", "seeds")):
             if word.startswith(f"--{key}="):
                 raise BadInput(f"{word}: a sweep has several {key}; --{of_sweep} gives those to "
                                "run, and the analysis takes all that ran")

@@ -1,4 +1,4 @@
-"""evaluate.py: models on problem files -> avg@k, best@k, worst@k with standard errors, pass@1.
+r"""evaluate.py: models on problem files -> avg@k, best@k, worst@k with standard errors, pass@1.
 
     R=runs/easy/Bp8_n4_seed0_1a2b3c4d
     python evaluate.py --model=data/arithmetic/base      # the recipe's validation problems

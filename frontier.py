@@ -829,7 +829,7 @@ def describe(front):
            f"{len(front['runs_dropped'])} dropped, {front['label']}, budgets in {front['unit']}")
     others = [d for d in front["runs_dropped"] if d.get("other")]
     if others:
-        yield (f"  {len(others)} runs in this folder are of another experiment than the sweep, "
+        yield (f"  runs of another experiment than the sweep in this folder: {len(others)}, "
                f"such as {others[0]['run']}: {others[0]['why']}")
     for d in front["runs_dropped"]:
         if not d.get("other"):

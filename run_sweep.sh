@@ -39,7 +39,9 @@
 #                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
 #   PRUNE         1 = end a third of the cells at each of the budgets C/8, C/4 and C/2.
 #                 "Pruned sweeps" in core/sweep.py explains how the cells are chosen.
-#   DRY_RUN       1 = only write the plan and print the training commands.
+#   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,
+#                 `bash run_sweep.sh env` makes the environment, and
+#                 `.venv/bin/python -m core.prepare easy` the problems and splits.
 #                 With PRUNE=1, bad cells are first ended at the budgets that all runs have reached.
 #                 The commands then train the other cells to the next of these budgets, or to C.
 #

@@ -87,8 +87,8 @@ def pool(jobs, places, stop):
         with contextlib.suppress(OSError):  # the program that reads our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
-                print(f"\nstopping: {len(running)} jobs save what they have; the same command "
-                      "continues them", flush=True)
+                print(f"\nstopping; running: {len(running)}. What they have is saved; the same "
+                      "command continues", flush=True)
         for _, _, process in running.values():
             process.wait()
     return failed

@@ -25,9 +25,11 @@ def read_problems(path):
     try:
         lines = Path(path).read_bytes().split(b"\n")  # str.splitlines also splits at U+2028
     except OSError as e:
-        make = "" if "/splits/" not in str(path) else (
-            "; `bash run_sweep.sh easy` makes the splits, or prepare.py of the data folder and "
-            "then sample.py")
+        make = ""
+        if "splits" in Path(path).parts:  # DATA/splits/MODEL/NAME.jsonl
+            data, model = Path(path).parents[2], Path(path).parent.name
+            make = (f"; `bash run_sweep.sh easy` makes the splits of its model, sample.py --model "
+                    f"those of {model}") if data.is_dir() else f"; there is no folder {data}"
         raise BadInput(f"{path}: cannot read this problem file ({e.strerror}){make}") from None
     problems, line_of = [], {}
     for i, line in enumerate(lines, 1):
@@ -115,7 +117,8 @@ def subset(problems, D, seed):
     BadInput if there are fewer than D problems.
     """
     if D > len(problems):
-        raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems")
+        raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems; "
+                       "--D=0 takes all")
     order = random.Random(f"subset {seed}").sample(range(len(problems)), len(problems))
     return [problems[i] for i in sorted(order[:D])] if D else problems
 

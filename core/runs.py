@@ -206,6 +206,9 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     header, cfg = headers[-1], headers[-1]["config"]
     if not all(isinstance(cfg.get(key), int) and cfg[key] > 0 for key in ("B_p", "n")):
         raise BadInput("its header has no B_p and n above 0")
+    seed, lr = cfg.get("seed", 0), cfg.get("lr_base", CONFIG["lr_base"])
+    if not isinstance(seed, int) or not is_number(lr):
+        raise BadInput(f"its header has seed={seed!r} and lr_base={lr!r}, which must be numbers")
     steps = [r for r in records if r.get("type") == "step" and isinstance(r.get("step"), int)]
     hours = gpu_hours(steps, header.get("ranks", 1))
     spent = spending_in(unit, hours)
@@ -226,8 +229,8 @@ def read_run(folder, metric="avg@4", unit="rollouts", part="val"):
     first = evals[0]
     task = first.get("set_hash"), samples, len(first.get("correct", ())), first.get("problems")
     return dict(
-        run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg.get("seed", 0),
-        lr=cfg.get("lr_base", CONFIG["lr_base"]), task=task, data=header.get("train_set_hash"),
+        run=folder.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=seed, lr=lr, task=task,
+        data=header.get("train_set_hash"),
         C=np.array(C, float), rollouts=rollouts, step=step,
         counts=counts, reward=reward, samples=samples, steps=columns(steps), passes=passes,
         copies=next((r["copies"] for r in evals if r.get("copies")), None),
@@ -391,7 +394,7 @@ def why_no_runs(folder, dropped):
     others = sum("other" in d for d in dropped)
     if others:
         return ("no run of the sweep in sweep.json can be read yet; "
-                f"{others} runs in this folder are of another experiment")
+                f"runs of another experiment in this folder: {others}")
     if any((folder / name).exists() for name in LOGS):
         return f"no run to analyse; this is one run, so name its parent, --runs={folder.parent}"
     return "no run to analyse" + (f"; {dropped[0]['run']}: {dropped[0]['why']}" if dropped else "")

@@ -452,7 +452,7 @@ def run(preset, argv):
     stopped = f" ({begun} continue where they stopped)" if begun else ""
     try:
         print(f"sweep {folder}: {len(grid)} runs, {len(todo)} to do{stopped}, "
-              f"{sum(map(all_rollouts, grid)):,} rollouts in all, {len(places)} runs at a time",
+              f"{sum(map(all_rollouts, grid)):,} rollouts in all, {len(places)} at a time",
               flush=True)
         print(settings_of(sweeps[0]), flush=True)
         if not sweeps[0]["eval_every"]:

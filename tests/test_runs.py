@@ -214,6 +214,8 @@ def test_runs_that_cannot_be_compared_are_dropped_with_the_reason(tmp_path):
     why = {
         spoil((32, 4, 0), lambda r: None if r["type"] == "header" else r): "no header",
         spoil((32, 4, 1), lambda r: None if r.get("step", 0) > 500 else r): "too few evaluations",
+        spoil((32, 4, 2), header(seed="a")): "its header has seed='a'",
+        spoil((32, 32, 2), header(lr_base="1e-6")): "lr_base='1e-6', which must be numbers",
         spoil((32, 8, 0), header(lr_base=3e-6, kl_coef=0.5)):
             "another config than most runs': kl_coef=0.5 for 0.001",
         spoil((32, 8, 1), evals(set_hash="other")): "other validation problems",
@@ -247,12 +249,12 @@ def test_the_sweep_of_sweep_json_is_analysed_even_if_another_has_more_runs(tmp_p
     why = "another config than the sweep's: lr_base=1e-06 for 3e-06, verifier=math for exact"
     assert {d["why"] for d in front["runs_dropped"]} == {why}
     others = [line for line in frontier.describe(front) if any(name in line for name in first)]
-    assert len(others) == 1 and "6 runs in this folder are of another experiment" in others[0]
+    assert len(others) == 1 and "in this folder: 6, such as" in others[0]
     # if no run of the second sweep can be read, the first sweep does not replace it
     for name in mine:
         shutil.rmtree(tmp_path / name)
     line = bad(frontier, f"--runs={tmp_path}")
-    assert "no run of the sweep" in line and "6 runs" in line, line
+    assert "no run of the sweep" in line and line.endswith("in this folder: 6"), line
 
 
 @pytest.mark.parametrize("change,why", [

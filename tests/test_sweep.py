@@ -51,7 +51,7 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     out, text = swept
     assert len(logs(out)) == 2
     assert all(r[-1] == dict(type="end", status="budget", rollouts=64) for r in logs(out).values())
-    head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ runs at a time$"
+    head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ at a time$"
     assert re.search(head, text, re.M)
     # the verdict, the table, the command to run, unless the random model solved nothing
     assert "\n  B_p = 2: " in text and "intervals: 90%" in (out / "report.txt").read_text()
@@ -201,7 +201,7 @@ def test_splits_that_another_model_or_verifier_measured_are_refused(tmp_path, ti
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
     ("easy", dict(SEED="0"), ["SEED=0", "set SEEDS"]),
     ("easy --dry_run=1", {}, ["--dry_run=1", "DRY_RUN=1 bash run_sweep.sh"]),
-    ("easy --n=7", {}, ["--n=7", "--ns"]),
+    ("easy --n=7", {}, ["--n=7", "--ns"]), ("easy --seed=1", {}, ["--seed=1", "--seeds"]),
     ("easy --verifier=exakt", {}, ["--verifier=exakt", "nearest is exact"]),
     ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
     ("smollm", {}, ["smollm", "no such preset of --data="]),
