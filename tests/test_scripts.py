@@ -120,7 +120,7 @@ def test_a_prompt_over_the_limit(refused, tiny):
 
 
 def test_a_measurement_that_measured_nothing(tiny, tmp_path):
-    """If a measurement fails before its first problem, it leaves an empty file. That is no error."""
+    """A measurement that fails before its first problem leaves an empty file. It is no error."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m/pass_rates.jsonl").touch()
     done = run_script("sample.py", *tiny.words, f"--out={tmp_path / 'm'}", "--s=8")
