@@ -243,7 +243,7 @@ def verdict_text(law, solved=""):
         text = f"no, the best n falls (p = {law['p_falls']:.3f}, {at})"
     if law["gap"] > 0:
         text += (f". Of all n, n = {law['n_closest']} comes closest to serving every budget, but "
-                 f"n = {law['by']} beats it by {points_text(law['gap'], law['half'])} at "
+                 f"n = {law['by']} is {points_text(law['gap'], law['half'])} ahead at "
                  f"{windows[law['window']]}")
     else:
         text += (f". No n beats n = {law['n_closest']} where a rise would show, but another n may "

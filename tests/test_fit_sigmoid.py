@@ -139,7 +139,7 @@ EVIDENCE = dict(p=.3, p_falls=.9, lr_base=2e-4, n_closest=16, by=64, window=2, g
 
 @pytest.mark.parametrize("change, says", [
     (dict(verdict="undetermined"), r"^undecided: a rise is neither shown nor excluded \(p = 0.30.*"
-     r"n = 16 comes closest to serving every budget, but n = 64 beats it by 8.0 \+- 3.3 points at "
+     r"n = 16 comes closest to serving every budget, but n = 64 is 8.0 \+- 3.3 points ahead at "
      r"C = 40k to 80k"),
     (dict(verdict="law", p=.01), r"^yes, the best n rises \(p = 0.010, at lr_base = 0.0002\).*"
      r"n = 4, 16 at C = 10k to 20k; n = 64 at C = 40k to 80k"),
