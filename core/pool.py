@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+from core.plots import plural
+
 
 def last_line(path):
     """Return the last line of a file with a process's output, or "".
@@ -87,8 +89,8 @@ def pool(jobs, places, stop):
         with contextlib.suppress(OSError):  # the program that reads our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
-                print(f"\nstopping; running: {len(running)}. What they have is saved; the same "
-                      "command continues", flush=True)
+                print(f"\nstopping: {plural(len(running), 'job')}; what they have is saved, and "
+                      "the same command continues", flush=True)
         for _, _, process in running.values():
             process.wait()
     return failed

@@ -320,7 +320,7 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     wait_for(lambda: all(path.exists() and b"1000 rollouts" in path.read_bytes() for path in files))
     process.send_signal(signal.SIGHUP)
     text = process.communicate(timeout=PATIENCE)[0]
-    assert process.returncode == 130 and re.search("stopping: [12] jobs", text), text
+    assert process.returncode == 130 and re.search("stopping: [12] job", text), text
     before = tree(data)
     done = subprocess.run(line, capture_output=True, **place)
     assert done.returncode == 0 and all(f"shard {i}/2 is measured" in done.stdout for i in (0, 1))
