@@ -157,18 +157,21 @@ def read_evals(evals, metric):
     rollouts of each problem are solved, None if not logged. samples: the number of rollouts of a
     problem. reward (E,): the metric.
     """
-    tasks = [(r.get("set_hash"), r.get("samples"), np.size(r.get("correct", ())), r.get("problems"))
-             for r in evals]
-    if any(task != tasks[0] for task in tasks):
-        raise BadInput("its evaluations differ in problem file or samples")
     samples, counts = evals[0].get("samples"), None
-    if "correct" in evals[0]:
-        counts = np.array([r["correct"] for r in evals])
-        if (not isinstance(samples, int) or counts.dtype.kind not in "iu" or counts.ndim != 2
-                or not counts.size or counts.min() < 0 or counts.max() > samples):
-            raise BadInput("its `correct` are not counts of solved rollouts from 0 to `samples` = "
-                           f"{samples}")
-        counts = counts.astype(np.uint8 if samples < 256 else np.int32)
+    try:
+        tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct", ())), r.get("problems"))
+                 for r in evals}
+        if "correct" in evals[0] and len(tasks) == 1:
+            counts = np.array([r["correct"] for r in evals])
+            if (counts.dtype.kind not in "iu" or counts.ndim != 2 or counts.min() < 0
+                    or counts.max() > samples):
+                raise ValueError
+            counts = counts.astype(np.uint8 if samples < 256 else np.int32)
+    except (TypeError, ValueError):  # no list, a list of lists of different lengths, no counts
+        raise BadInput("its `correct` are not counts of solved rollouts from 0 to `samples` = "
+                       f"{samples}") from None
+    if len(tasks) > 1:
+        raise BadInput("its evaluations differ in problem file or samples")
     if counts is not None and metric != "reward":
         return counts, samples, metric_per_problem(counts, metric, samples).mean(1)
     # the trainer logs no reward if all rewards are 0 or 1, so compute it from the counts

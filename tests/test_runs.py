@@ -261,6 +261,7 @@ def test_the_sweep_of_sweep_json_is_analysed_even_if_another_has_more_runs(tmp_p
     (dict(correct=[1.5] * 300), "counts"), (dict(correct=[-1] * 300), "counts"),
     (dict(correct=[True] * 300), "counts"), (dict(correct=["1"] * 300), "counts"),
     (dict(correct=[[1]] * 300), "counts"), (dict(correct=[]), "counts"),
+    (dict(correct=[1, [2]] * 150), "counts"),
     (dict(correct=None), "`correct`"), (dict(correct=7), "`correct`"),
     (dict(correct=[None] * 300), "counts"), (dict(samples=None), "counts|samples"),
     (dict(samples=[4]), "samples"), (dict(samples="4"), "counts|samples"),
