@@ -84,9 +84,9 @@ def page(folder):
             ("cores", os.cpu_count()), ("commit", machine.commit())]
     rows += [(what, last_line(folder / f"{name}.txt")) for name, what in STEPS.items()]
     text = HEAD + "".join(f"| {what} | {value} |\n" for what, value in rows)
-    text += ("\nTwo cells of the sweep for one evening ([docs/gpu.md](../docs/gpu.md)) were trained "
-             "for ten updates. The measured\nnumbers are medians over the last eight updates. The "
-             "expected numbers are those of `core/cost.py` for one H100.\n")
+    text += ("\nTwo cells of the sweep for one evening ([docs/gpu.md](../docs/gpu.md)) were "
+             "trained for ten updates. The measured\nnumbers are medians over the last eight "
+             "updates. The expected numbers are those of `core/cost.py` for one H100.\n")
     for name, what in CELLS.items():
         log = folder / name / "log.jsonl"
         text += f"\n| {what} | measured | expected |\n|---|---|---|\n"
