@@ -24,21 +24,17 @@ sys.path.insert(0, str(ROOT))
 import warm  # noqa: E402
 from core.log import read_log  # noqa: E402
 
-# One thread and passive waiting, here and in all scripts that a test starts, because results are
-# exactly equal only with the same number of threads
+# Results are exactly equal only with the same number of threads
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", TOKENIZERS_PARALLELISM="false")
-# The user's settings of run_sweep.sh must not change the sweeps that tests start
-for name in """NS BPS C B_MAX SEEDS LRS TASK OUT DATA MODEL LAUNCH JOBS PRUNE DRY_RUN
-        GPUS_PER_RUN""".split():
+# The user's settings must not change the sweeps that tests start
+for name in "NS BPS C B_MAX SEEDS LRS TASK OUT DATA MODEL LAUNCH JOBS DRY_RUN GPUS_PER_RUN".split():
     os.environ.pop(name, None)
 
 # A shell's background job ignores SIGINT, and its children inherit that
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Done = namedtuple("Done", "code stdout stderr")
-
-# Seconds after which a process counts as hung. A busy machine may take ten times as long as usual.
-PATIENCE = 900
+PATIENCE = 900  # seconds until a process counts as hung; a busy machine can be ten times slower
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +46,8 @@ def signals():
 
 @functools.cache
 def warm_python():
-    """Return the path of an executable that runs scripts as `python` does, but has torch loaded.
-
-    See tests/warm.py. If the system has no pidfd (a Mac), return the path of python.
-    """
-    if not hasattr(os, "pidfd_open"):
+    """Return an executable that replaces python and has torch loaded already (tests/warm.py)."""
+    if not hasattr(os, "pidfd_open"):  # a Mac
         return sys.executable
     folder = tempfile.mkdtemp(prefix="warm")
     # If HOME is read-only, matplotlib would make a temporary folder, and every fork would remove it
@@ -63,10 +56,10 @@ def warm_python():
                               env=os.environ | dict(MPLCONFIGDIR=folder))
     assert server.stdout.readline() == "ready\n"
     given = f"{folder}/socket", sys.executable, warm.fixed(os.environ)
-    code = (f"import sys; sys.path.append({str(ROOT / 'tests')!r}); import warm; "
-            f"warm.client{given!r}")
-    python = executable(Path(folder, "python"), f"exec {shlex.quote(sys.executable)} -IS -c "
-                        f'{shlex.quote(code)} "$@"\n', "/bin/sh")
+    code = f"import sys; sys.path.append({str(ROOT / 'tests')!r}); import warm\n"
+    code += f"warm.client{given!r}"
+    line = shlex.join(["exec", sys.executable, "-IS", "-c", code]) + ' "$@"\n'
+    python = executable(Path(folder, "python"), line, "/bin/sh")
 
     @atexit.register
     def end():
@@ -76,22 +69,20 @@ def warm_python():
 
 
 def run_script(name, *words, cwd=ROOT, timeout=PATIENCE, env=None, preexec_fn=None):
-    """Run a script of the repository, or a module such as core.sweep, with the arguments `words`.
+    """Run a script of the repository, or a module such as core.sweep; return Done.
 
-    Returns Done(code, stdout, stderr). If a signal killed the script, code is minus the signal's
-    number. env: variables that are added to the environment. preexec_fn: runs in the child process
-    first; such a child loads torch itself.
+    code is minus the signal's number if a signal ended the script. env is added to the environment.
     """
     script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]
     python = sys.executable if preexec_fn else warm_python()
-    done = subprocess.run([python, *script, *map(str, words)], cwd=cwd,
-                          capture_output=True, text=True,
-                          timeout=timeout, env={**os.environ, **(env or {})}, preexec_fn=preexec_fn)
+    done = subprocess.run([python, *script, *map(str, words)], cwd=cwd, capture_output=True,
+                          text=True, timeout=timeout, env={**os.environ, **(env or {})},
+                          preexec_fn=preexec_fn)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
 def tree(folder):
-    """Return {path: content} of everything in a folder. The content of a folder is None."""
+    """Return {path: content, or None for a folder} of everything in a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
             for p in sorted(Path(folder).rglob("*"))}
 
@@ -105,31 +96,23 @@ def wait_for(condition, timeout=PATIENCE):
 
 
 def refused(done, *words):
-    """Assert that a script ended with code 2 and one line on stderr that contains all `words`."""
+    """Assert that a script ended with code 2 and one line on stderr that has all `words`."""
     assert done.code == 2, done.stdout + done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert all(str(word) in done.stderr for word in words), done.stderr
 
 
-@pytest.fixture(scope="session")
-def script():
-    """Return the function `run_script`."""
-    return run_script
-
-
-# Files of tests that take the longest. They start first, so that the parallel workers of
-# tests/run.sh end at about the same time
+# The slowest files start first, so that the workers of tests/run.sh end at about the same time
 LONGEST = "train ranks sweep smollm verifier math data vllm node docs".split()
 
 
 def pytest_collection_modifyitems(items):
-    """Sort the tests so that the files of LONGEST come first."""
     place = {f"test_{name}": i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 def load_script(path):
-    """Return a script as a module. It is loaded by its path, because many are named prepare.py."""
+    """Return a script as a module, loaded by its path, because many are named prepare.py."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -137,26 +120,26 @@ def load_script(path):
 
 
 def load_prepare(name):
-    """Return data/NAME/prepare.py as a module."""
     return load_script(f"data/{name}/prepare.py")
 
 
 @pytest.fixture(scope="session")
+def script():
+    return run_script
+
+
+@pytest.fixture(scope="session")
 def prepare():
-    """Return data/arithmetic/prepare.py as a module."""
     return load_prepare("arithmetic")
 
 
 @pytest.fixture(scope="session")
 def world():
-    """Return the paths of the embedded problems: .root, .data, .problems, .base and .splits.
-
-    If the problems or the splits of the base model are missing, make them.
-    """
+    """Return paths of the embedded world, making its problems and splits if they are missing."""
     data = ROOT / "data/arithmetic"
     w = SimpleNamespace(root=ROOT, data=data, problems=data / "problems.jsonl", base=data / "base",
                         splits=data / "splits/base")
-    with filelock.FileLock(data / ".lock"):  # only one worker of pytest makes the files
+    with filelock.FileLock(data / ".lock"):  # because several workers of pytest may come here
         for made, name in ((w.problems, "data/arithmetic/prepare.py"),
                            (w.splits / "difficulty.json", "sample.py")):
             if not made.exists():
@@ -167,11 +150,10 @@ def world():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory, prepare):
-    """Return a random Llama (2 layers, width 32) with small problem files.
+    """Return a random Llama and 24 problems: paths, and .words, arguments for any script.
 
-    .folder, .model, .train and .val are paths. .words are arguments for any script. The model's
-    answers are noise and almost never right. Its initial weights are large, so that its
-    distribution over tokens is far from uniform.
+    Its answers are almost never right. Its weights are large, so that no distribution over tokens
+    is near uniform.
     """
     import numpy as np
     import torch
@@ -181,9 +163,8 @@ def tiny(tmp_path_factory, prepare):
         torch.manual_seed(0)
         model = LlamaForCausalLM(LlamaConfig(
             vocab_size=len(prepare.VOCAB), hidden_size=32, intermediate_size=48,
-            num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True,
-            initializer_range=0.25,
+            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+            max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.25,
             bos_token_id=None, eos_token_id=prepare.EOS, pad_token_id=prepare.PAD))
     model.save_pretrained(folder / "model")
     prepare.make_tokenizer().save_pretrained(folder / "model")
@@ -193,16 +174,13 @@ def tiny(tmp_path_factory, prepare):
     t = SimpleNamespace(folder=folder, model=folder / "model", train=folder / "train.jsonl",
                         val=folder / "val.jsonl")
     t.words = [f"--model={t.model}", f"--train_set={t.train}", f"--val_set={t.val}",
-               f"--problems={folder / 'train.jsonl'}",
-               "--max_prompt_tokens=16", "--max_new_tokens=12", "--verifier=exact"]
+               f"--problems={t.train}", "--max_prompt_tokens=16", "--max_new_tokens=12",
+               "--verifier=exact"]
     return t
 
 
 def linked(folder):
-    """Return `folder` with links to everything in the repository but .git, .venv and runs.
-
-    run_sweep.sh writes .venv and runs next to itself, so a test starts it from such a folder.
-    """
+    """Return `folder` with links to the repository, because run_sweep.sh writes next to itself."""
     folder.mkdir(exist_ok=True)
     for path in ROOT.iterdir():
         if path.name not in (".git", ".venv", "runs"):
@@ -211,7 +189,7 @@ def linked(folder):
 
 
 def executable(path, text, shell="/usr/bin/env bash"):
-    """Write the executable script `path` and return the path. text: its lines after the first."""
+    """Write the executable script `path` with the lines `text` and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!{shell}\n{text}")
     path.chmod(0o755)
@@ -221,34 +199,23 @@ def executable(path, text, shell="/usr/bin/env bash"):
 def fake_node(folder, cards, gigabytes, seen=None, driver=""):
     """Return an environment in which a sweep can be planned for `cards` GPUs of `gigabytes` GB.
 
-    Programs in `folder` replace two others. nvidia-smi lists the GPUs. $PYTHON is this python, but
-    instead of core/probe.py it reports that torch can use `seen` GPUs (default: all of them), with
-    the reason `driver`.
+    In it nvidia-smi lists the GPUs, and core/probe.py reports that torch can use `seen` of them
+    (default: all), with the reason `driver`.
     """
     mib = int(gigabytes * 1e9) >> 20
     lines = "".join(f"GPU {i}: NVIDIA Fake {gigabytes}GB (UUID: GPU-{i})\n" for i in range(cards))
-    executable(folder / "nvidia-smi", f"""
-case "$*" in
-    -L) printf '{lines}' ;;
-    *memory.total*) for i in $(seq {cards}); do echo {mib}; done ;;
-    *) exit 9 ;;
-esac
-""")
-    answer = dict(gpus=cards if seen is None else seen, why=driver)
-    python = executable(folder / "python", f"""
-case "$1" in *core/probe.py) echo '{json.dumps(answer)}'; exit ;; esac
-exec '{sys.executable}' "$@"
-""")
+    executable(folder / "nvidia-smi", f"""case "$*" in -L) printf '{lines}' ;;
+*memory.total*) yes {mib} | head -n {cards} ;; *) exit 9 ;; esac""")
+    answer = json.dumps(dict(gpus=cards if seen is None else seen, why=driver))
+    python = executable(folder / "python", f"""case "$1" in
+*core/probe.py) echo '{answer}' ;; *) exec '{sys.executable}' "$@" ;; esac""")
     env = os.environ | dict(PATH=f"{folder}:{os.environ['PATH']}", PYTHON=str(python))
     env.pop("CUDA_VISIBLE_DEVICES", None)
     return env
 
 
 def run_sweep(tiny, out, *words, timeout=PATIENCE, start=False, **env):
-    """Run `run_sweep.sh easy` with the tiny model, the arguments `words` and the variables `env`.
-
-    Returns the result of subprocess.run. start: do not wait, return the process.
-    """
+    """Run `run_sweep.sh easy` with the tiny model; return the result. start: return the process."""
     python = warm_python()
     env = os.environ | dict(OUT=str(out), PYTHON=python, PYTHON_EXEC=python,  # torchrun's variable
                             MODEL=str(tiny.model), NS="2 4", BPS="2", C="64") | env
@@ -261,7 +228,7 @@ def run_sweep(tiny, out, *words, timeout=PATIENCE, start=False, **env):
 
 
 def logs(out):
-    """Return {name of a run: the records of its log} of the sweep in the folder `out`."""
+    """Return {run: the records of its log} of the sweep in `out`."""
     return {path.parent.name: read_log(path) for path in sorted(Path(out).glob("*/log.jsonl"))}
 
 
