@@ -13,8 +13,8 @@ largest budget, and the command for the requested budget. It writes `prescriptio
 by avg@k, best@k and worst@k), `law.json` and `law.png` to `out`, or to `runs` if `out` is empty.
 With --view=joint or fixed_B, the names end in _VIEW, as in `law_joint.png`.
 
-The first section of the code fits the paper's law to points n*(C). To fit a CSV with --points, --C
-and --out, this file and core/plots.py are enough. n*(C) is a step function, so its points do not
+The first section of the code fits the paper's law to points n*(C). To fit a CSV in another project,
+copy fit_sigmoid.py and core/plots.py. They accept --points, --C and --out. n*(C) is a step function, so its points do not
 show how certain the law is. If there are runs, core/stats.verdict_of tests the law with them, and
 frontier.json has the verdict.
 """

@@ -60,6 +60,7 @@ def advantages(rewards):
     This is section 2 of the paper; the std has the denominator n - 1. If all rewards of a group are
     equal, its advantages are 0. If n = 2 and the rewards are 1 and 0, the advantages are +-0.7071.
     `loss_rows` leaves rows with advantage 0 out of the update if no other term needs them.
+    Needs mixed_groups.
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / (std + 1e-6) * mixed_groups(rewards)[:, None]
@@ -82,7 +83,7 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
     For grpo and ppo, the term is -w min(ratio A, c(ratio) A).
     For cispo, the term is -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4). sg stops the gradient, so
     clipped tokens keep the gradient of logp.
-    If the advantage of a token is 0, its term is 0, even if exp() would overflow.
+    If the advantage of a token is 0, its term is 0, even if exp() would overflow. Needs torch.
     """
     import torch
     ratio = (logp - logp_old).where(advantage != 0, 0.0).exp()

@@ -412,7 +412,7 @@ def sample_tokens(logits, u, temperature, top_p):
     u (R,): uniforms in (0, 1]. Each row has its own uniform, so a rollout does not depend on the
     other rollouts in its batch. The log-probs are at `temperature`. If top_p < 1, the log-probs are
     renormalised over the nucleus: the smallest set of most likely tokens whose total probability is
-    at least top_p.
+    at least top_p. Needs torch and transformers.
     """
     import torch
     logp = torch.log_softmax(logits.float() / temperature, -1)
@@ -479,6 +479,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
         mask (J, L): 1 at the tokens of a prompt, 0 in the padding
         u (R, T): uniforms, one per token
         stop: the ids of the tokens that end a response
+    Needs sample_tokens, Stopped, torch and transformers.
     """
     import torch
     from transformers import DynamicCache
