@@ -17,8 +17,7 @@ NAME, INSTALL = "reasoning-gym", "pip install reasoning-gym==0.1.25"
 
 
 def gold(problem):
-    """Return the fields of a problem that `score` needs, as JSON text. Raise BadInput if any is
-    missing."""
+    """Return the fields that `score` needs as JSON text. Raise BadInput if one is missing."""
     entry = problem.get("reasoning_gym")
     if not isinstance(entry, dict) or not {"task", "args", "metadata"} <= set(entry):
         raise BadInput(f"problem {problem['id']}: has no field reasoning_gym, which "
@@ -29,8 +28,8 @@ def gold(problem):
 def answer(text, most):
     """Return the content of the last <answer>...</answer> of a response, after any thinking.
 
-    If there is no tag, return the first line, because a problem's `begin`, such as "34 + 51 =",
-    starts the answer without a tag. If a tag or a thinking block is not closed, return "".
+    Without a tag, return the first line, because a problem's `begin` may start the answer. If a tag
+    or a thinking block is not closed, return "".
     """
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
@@ -41,8 +40,7 @@ def answer(text, most):
 
 
 def load():
-    """Load reasoning-gym, call `tame` and return `score`. Raise ImportError if it is not installed.
-    """
+    """Return `score` after loading reasoning-gym. Raise ImportError if it is not installed."""
     import sympy
     importlib.import_module("reasoning_gym")  # loads the verifiers that `tame` changes
     tame(sympy)
@@ -63,7 +61,7 @@ def score(gold, answer):
 
 @functools.lru_cache(8)
 def data_set(name, args):
-    """Return the reasoning-gym data set of the task `name`. args: its parameters as JSON."""
+    """Return reasoning-gym's data set of a task. args: its parameters as JSON."""
     import reasoning_gym
     return reasoning_gym.create_dataset(name, **json.loads(args), seed=0, size=1)
 
@@ -72,14 +70,13 @@ def tame(sympy):
     """Keep reasoning-gym's verifiers from running answers as Python.
 
     Some verifiers call eval to read a list, or sympy's parse_expr, which is eval with a few names.
-    After this call eval reads only literals, and parse_expr reads only formulas of numbers, single
-    letters and FUNCTIONS. The known wrong answers that some verifiers accept are now refused
-    (`CHEATS` in tests/test_gym.py lists them).
+    After this call eval reads only literals, and parse_expr only formulas of numbers, single
+    letters and FUNCTIONS. `CHEATS` in tests/test_gym.py lists wrong answers that are now refused.
     """
     parse = sympy.parse_expr
 
     def formula(text, *args, **kwargs):
-        # allow only ASCII, because Python reads some other letters as similar ASCII letters
+        # ASCII only, because Python reads some other letters as similar ASCII letters
         strange = re.search(r"[^\w\s+\-*/^().,!]|\.\s*[A-Za-z_]", text, re.ASCII)
         if strange or set(re.findall(r"[A-Za-z_]\w+", text)) - FUNCTIONS:
             raise ValueError(f"not a formula: {text[:80]!r}")
@@ -90,27 +87,26 @@ def tame(sympy):
             raise ValueError(f"not arithmetic: {text[:80]!r}")
         return parse(text)
 
-    def whole(value):  # int(49/2) would be 24
+    def whole(value):  # because int(49/2) is 24
         return int(value) if isinstance(value, str) or value == int(value) else 0
 
-    def number(value):  # nan would be graded right, because its error never exceeds a tolerance
+    def number(value):  # because the error of nan never exceeds a tolerance
         value = float(value)
         if math.isnan(value):
             raise ValueError("nan")
         return value
     sympy.parse_expr = formula
     for name, module in list(sys.modules.items()):
-        # bitwise_arithmetic keeps eval, because it evaluates only its own problems, not answers
+        # bitwise_arithmetic evaluates only its own problems, not answers
         if name.startswith("reasoning_gym.") and not name.endswith("bitwise_arithmetic"):
             module.eval = ast.literal_eval  # hides the built-in eval
             if getattr(module, "parse_expr", None) is parse:
                 module.parse_expr = formula
-    # {module of a verifier: {name in this module: the stricter function that replaces it}}
+    # {module: {name in the module: the stricter function that replaces it}}
     narrower = {"games.countdown": dict(parse_expr=arithmetic),
                 "games.puzzle24": dict(parse_expr=arithmetic, int=whole),
                 "algorithmic.number_sorting": dict(float=number),
-                # Python's min(1, nan) is 1, the score of a right answer. min(nan, 1) is nan, which
-                # is graded as an error, so swap the arguments
+                # min(1, nan) is 1, the score of a right answer; min(nan, 1) is nan, an error
                 "algebra.complex_arithmetic": dict(min=lambda most, score: min(score, most))}
     for name, names in narrower.items():
         vars(sys.modules[f"reasoning_gym.{name}"]).update(names)

@@ -12,19 +12,16 @@ from core.log import save_json
 from core.problems import set_hash, write_problems
 
 INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
-# the text in the field `answer` of a problem with more than one right answer
-NO_ANSWER = "(any that fits)"
+NO_ANSWER = "(any that fits)"  # the field `answer` of a problem with several right answers
 SETTINGS = "task task_args size n_val seed".split()
 VERSION = "0.1.25"
-# Tasks of reasoning-gym 0.1.25 that are not used: the verifiers of the first two accept wrong
-# answers, and composite only joins other tasks
+# The verifiers of the first two accept wrong answers; composite only joins other tasks
 LEFT_OUT = {"coin_flip", "game_of_life_halting", "composite"}
-STALE = 1000  # if this many draws in a row give no new problem, the task has no more problems
+STALE = 1000  # after this many draws without a new problem, the task has no more
 
 
 def tasks():
-    """Return the names of the tasks that can be graded. Raise BadInput if reasoning-gym is missing.
-    """
+    """Return the tasks that can be graded. Raise BadInput if reasoning-gym is missing."""
     try:
         from reasoning_gym.factory import DATASETS
     except ImportError:
@@ -33,21 +30,18 @@ def tasks():
 
 
 def draw(name, args, count, seed, keep=lambda entry: True):
-    """Return `count` distinct entries of one task of reasoning-gym, fewer if the task has no more.
+    """Return `count` distinct entries of a task for which keep(entry) is true, or all there are.
 
-    keep: a function that returns whether to use an entry. If the library refuses the parameters,
-    raise BadInput with its message.
+    Raise BadInput if the library refuses the parameters.
     """
     import reasoning_gym
     from tqdm import tqdm
     entries, stale = {}, 0
-    # Derive the seeds from a hash, because most tasks make problem i from seed + i, so seeds 0 and
-    # 1 would share almost all problems
+    # most tasks make problem i from seed + i, so seeds 0 and 1 would share almost all problems
     rng = random.Random(f"{seed} {name} {json.dumps(args, sort_keys=True)}")
 
     def stream():
-        # draw at most 1,000 entries at a time, because some tasks refuse a larger size or keep all
-        # entries in memory
+        # some tasks refuse a size above 1,000 or keep all entries in memory
         while count:
             yield from reasoning_gym.create_dataset(name, **args, size=min(count, 1000),
                                                     seed=rng.getrandbits(31))
@@ -69,9 +63,8 @@ def draw(name, args, count, seed, keep=lambda entry: True):
 
 
 def problem_from(one, name, args, number, instruction=INSTRUCTION):
-    """Return a problem, as a dict, made from `one`, an entry of reasoning-gym."""
-    # The metadata of some tasks contain fractions, which JSON stores as text (default=str).
-    # `gradable` later tests whether the verifier can read this text
+    """Return the problem, a dict, of `one`, an entry of reasoning-gym."""
+    # default=str, because the metadata of some tasks have fractions. `gradable` tests the result
     metadata = json.loads(json.dumps(one["metadata"], default=str))
     grading = dict(task=name, args=args, metadata=metadata)
     answer = one["answer"]
@@ -82,11 +75,7 @@ def problem_from(one, name, args, number, instruction=INSTRUCTION):
 
 
 def gradable(problems, cfg):
-    """Return the problems that can be graded.
-
-    If a problem has only one right answer, this answer must score 1. A problem with more than one
-    right answer has no single answer to test, so it is always kept.
-    """
+    """Return the problems whose own answer scores 1, and those with several right answers."""
     pairs = [(p, f"<answer>{p['answer']}</answer>") for p in problems]
     verdicts = sandbox.check("reasoning_gym", pairs, cfg)
     return [p for p, verdict in zip(problems, verdicts)
@@ -96,8 +85,8 @@ def gradable(problems, cfg):
 def write(folder, problems, cfg, **facts):
     """Write n_val of the problems, drawn at random, to val.jsonl and the rest to problems.jsonl.
 
-    manifest.json holds the settings and `facts`. problems.jsonl is written last, because its
-    existence means that all files are complete.
+    manifest.json holds the settings and `facts`. problems.jsonl is written last and so shows that
+    all files are complete.
     """
     order = random.Random(f"val {cfg['seed']}").sample(problems, len(problems))
     if len(order) <= cfg["n_val"]:

@@ -3,10 +3,9 @@
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --lora_rank=32 --lr_base=1e-5 ...
 
 In every linear layer of the body, W + (32 / rank) B A replaces the weight W (Hu et al. 2021). A and
-B are trained in fp32. W is frozen, and it is in bf16 if a GPU computes in bf16. The engine and the
-final model use the merged weights. The reference of the KL is the same model with its adapters
-off, so the reference takes no memory. The paper does not use adapters. Adapters need an lr about
-ten times larger, and they train on one GPU only. Needs peft (requirements-lora.txt).
+B are trained in fp32. W is frozen, in bf16 on a GPU. The engine and the final model use the merged
+weights. The reference of the KL is the model with its adapters off. The paper has no adapters. They
+need an lr about ten times larger and train on one GPU only. Needs peft (requirements-lora.txt).
 """
 import contextlib
 
@@ -16,7 +15,7 @@ ALPHA = 32  # peft scales B A by ALPHA / lora_rank, so that one lr fits every lo
 
 
 def freeze(model, bf16):
-    """Freeze a model's weights in place. If `bf16` is true, also convert them to bf16."""
+    """Freeze a model's weights in place and, if `bf16` is true, convert them to bf16."""
     model.requires_grad_(False)
     if bf16:
         for p in model.parameters():  # buffers stay in fp32, which rotary frequencies need
@@ -25,10 +24,7 @@ def freeze(model, bf16):
 
 
 def add_adapters(model, rank, seed=0):
-    """Add adapters to a model, in place. B is 0, so outputs do not change yet.
-
-    Raises BadInput if peft is not installed.
-    """
+    """Add adapters to a model in place. B is 0, so outputs do not change yet."""
     import torch
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -55,7 +51,6 @@ def adapter_layers(model):
 
 @contextlib.contextmanager
 def adapters_off(model):
-    """Switch the adapters of a model off inside the `with` block."""
     layers = adapter_layers(model).values()
     try:
         for layer in layers:
@@ -79,7 +74,7 @@ def merged_weights(model):
 
 
 def merge_adapters(model):
-    """Add the adapters to the weights, then remove the adapters, in place."""
+    """Add the adapters to the weights and remove them, in place."""
     for name, layer in adapter_layers(model).items():
         layer.merge()
         model.set_submodule(name, layer.get_base_layer())

@@ -7,8 +7,7 @@ from pathlib import Path
 
 
 def visible_gpus():
-    """Return the ids of the GPUs in CUDA_VISIBLE_DEVICES or, if it is unset, in nvidia-smi's list.
-    """
+    """Return the ids of the GPUs in CUDA_VISIBLE_DEVICES or, if it is unset, in nvidia-smi."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is not None:
         ids = re.split(r"[,\s]+", text.strip(", "))
@@ -21,9 +20,8 @@ def visible_gpus():
 
 
 def cores(root=Path("/sys/fs/cgroup")):
-    """Return how many CPU cores this process may use, 1 or more.
+    """Return how many CPU cores this process may use, within a container's quota, rounded down.
 
-    The CPU quota of a container (docker --cpus, Kubernetes limits) is respected and rounded down.
     root: the folder where Linux mounts control groups, of version 2 or 1.
     """
     count = len(os.sched_getaffinity(0))
@@ -35,14 +33,9 @@ def cores(root=Path("/sys/fs/cgroup")):
 
 
 def mixed_code(begun):
-    """Return a warning if some runs were begun with another version of the code, else "".
-
-    begun: the set of git commits with which the runs were begun. An edit of the code does not
-    change a run's identity, so a run or a sweep can mix two versions of the code.
-    """
+    """Return a warning if runs, begun with the commits in `begun`, mix versions of the code."""
     begun, now = begun - {None}, commit()
-    # If a commit's name ends in +, the code had uncommitted edits (see `commit`). The name does not
-    # say which edits. So warn even if all runs were begun with the name that the code has now
+    # the + of a commit with edits does not say which edits, so such a commit differs from itself
     if not now or not begun or (begun == {now} and not now.endswith("+")):
         return ""
     old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))

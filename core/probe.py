@@ -3,9 +3,8 @@
     python core/probe.py          # {"gpus": 2, "why": ""}; `why` names what is missing
     python core/probe.py triton   # compiles a Triton kernel too, because vLLM's sampler needs it
 
-core/sweep.py starts this script with the interpreter of the runs, before it measures problems. It
-is a script, not a string for `python -c`, because Triton reads the source of a kernel from a file.
-It imports nothing of this project.
+core/sweep.py starts this script with the interpreter of the runs. Triton reads the source of a
+kernel from a file, so `python -c` would not do. The script imports nothing of this project.
 """
 import json
 import os
@@ -19,13 +18,12 @@ DRIVERS = {"12": "525", "13": "580"}  # {CUDA version: the oldest NVIDIA driver 
 
 
 def first_line(error):
-    """Return the first line of another library's error, short enough for a one-line message."""
+    """Return the first line of an error, at most 160 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def count_gpus():
-    """Return (count, why): how many GPUs torch can use, and the reason if it can use none, or "".
-    """
+    """Return how many GPUs torch can use, and the reason if it can use none, or ""."""
     import torch
     built = torch.version.cuda
     if built is None:
@@ -46,12 +44,12 @@ def add_one(x):
 
 
 def compile_kernel(device="cuda"):
-    """Compile `add_one` and run it on `device`. Errors of Triton or the C compiler are raised."""
+    """Compile `add_one` and run it, raising the errors of Triton and of the C compiler."""
     global tl
     import torch
     import triton
     import triton.language as tl
-    # use a new cache, because a kernel in the old one would hide that the compiler is missing
+    # a kernel in the old cache would hide that the compiler is missing
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache
         x = torch.zeros(16, device=device)
@@ -61,10 +59,7 @@ def compile_kernel(device="cuda"):
 
 
 def missing_tools():
-    """Return a list of texts: one for each thing that Triton needs and this machine lacks.
-
-    Triton needs a C compiler and the header Python.h.
-    """
+    """Return the names of what Triton needs and this machine lacks: C compiler, Python.h."""
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     header = Path(sysconfig.get_paths(scheme)["include"], "Python.h")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -10,17 +10,17 @@ from pathlib import Path
 from config import BadInput, read_json
 from core.log import atomic_write
 
-# The date for chat templates that print a date (Llama 3, Granite). The date is fixed, so that a run
-# that is resumed tomorrow has the same prompts. It is also the default of Llama 3's template
+# The date for chat templates that print one (Llama 3, Granite), so that a run that is resumed
+# tomorrow has the same prompts. It is the default of Llama 3's template
 DATE = datetime.datetime(2024, 7, 26)
 
 
 def read_problems(path):
     """Return the problems of a file, one JSON object per line, as a list of dicts.
 
-    Each dict has the strings "id" (unique), "prompt" and "answer"; other fields are kept. It may
-    have a string "begin", the start of the model's answer, which the model continues. Raise
-    BadInput with the file and the line number if a line is not a problem.
+    Each has the strings "id" (unique), "prompt" and "answer", and may have "begin", the start of
+    the answer, which the model continues. Other fields are kept. Raise BadInput if a line is not a
+    problem.
     """
     try:
         lines = Path(path).read_bytes().split(b"\n")  # str.splitlines also splits at U+2028
@@ -50,7 +50,7 @@ def read_problems(path):
             if isinstance(value, (list, dict)):  # such as chat turns
                 raise BadInput(f"{path}:{i}: {field} is not text; write it as a string, or use "
                                f"data/guru_math/prepare.py --source={path}, which reads chat turns")
-            # replace lone surrogates, which JSON can encode and tokenizers refuse
+            # tokenizers refuse lone surrogates
             problem[field] = str(value).encode(errors="replace").decode()
         if not isinstance(problem.get("begin", ""), str):
             raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
@@ -67,8 +67,8 @@ def read_problems(path):
 def is_made(folder, cfg, keys):
     """Return whether problems.jsonl of a data folder exists.
 
-    manifest.json holds the settings that problems.jsonl was made with. Raise BadInput if the
-    manifest is missing, or if it differs from `cfg` in one of `keys`.
+    Raise BadInput if manifest.json, the settings it was made with, is missing or differs from `cfg`
+    in one of `keys`.
     """
     out, manifest = folder / "problems.jsonl", folder / "manifest.json"
     if not out.exists():
@@ -85,16 +85,13 @@ def is_made(folder, cfg, keys):
 
 
 def write_problems(path, problems):
-    """Write a problem file. An older file is replaced only after all problems are written."""
+    """Write a problem file atomically."""
     with atomic_write(path) as part:
         part.write_text("".join(json.dumps(p) + "\n" for p in problems))
 
 
 def set_hash(problems):
-    """Return one hash (12 hex digits) of a list of problems.
-
-    It depends on the order of the problems and on "id", "prompt", "answer" and "begin" of each.
-    """
+    """Return a hash (12 hex digits) of the id, prompt, answer and begin of problems, in order."""
     lines = [json.dumps([p["id"], p["prompt"], p["answer"], *filter(None, [p.get("begin")])])
              for p in problems]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
@@ -103,8 +100,8 @@ def set_hash(problems):
 def copies(problems):
     """For each problem, return the index of the first one with the same `prompt` and `begin`.
 
-    Differences in white space are ignored. Copies occur in evaluation sets: for example, a file may
-    contain each problem of AIME 16 times.
+    White space is ignored. Evaluation sets have copies: some files have each problem of AIME 16
+    times.
     """
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
@@ -113,8 +110,7 @@ def copies(problems):
 def subset(problems, D, seed):
     """Return D problems, chosen by a seeded shuffle, in file order. If D = 0, return all.
 
-    With the same seed, the problems for a smaller D are a subset of those for a larger D. Raise
-    BadInput if there are fewer than D problems.
+    A larger D includes the problems of a smaller D. Raise BadInput if D is too large.
     """
     if D > len(problems):
         raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems; "
@@ -126,9 +122,7 @@ def subset(problems, D, seed):
 def tokenize(problems, tokenizer):
     """Return the prompts as token ids, a list of lists.
 
-    If the tokenizer has a chat template, the prompt is written as one user turn. If the template
-    prints a date, the date is DATE. The problem's `begin` comes last, because it is the start of
-    the model's answer. Print a warning if a prompt has text that is not in the vocabulary.
+    With a chat template, a prompt is one user turn. The problem's `begin` comes last.
     """
     texts = [p["prompt"] for p in problems]
     if tokenizer.chat_template:  # the template writes the special tokens
@@ -145,10 +139,9 @@ def tokenize(problems, tokenizer):
 
 
 def without_end(ids, text):
-    """Return a prompt's token ids `ids` without the special tokens at its end.
+    """Return the token ids of a prompt without the special tokens at its end.
 
-    ids: the token ids with special tokens. text: the token ids of the same prompt without special
-    tokens. Some tokenizers append an end-of-text token, and a model writes no answer after it.
+    A model writes no answer after an end-of-text token. text: the ids without special tokens.
     """
     for start in range(len(ids) - len(text) + 1):
         if ids[start:start + len(text)] == text:
@@ -157,7 +150,7 @@ def without_end(ids, text):
 
 
 def encode(problems, tokenizer, max_prompt_tokens):
-    """Return the prompts as token ids. Raise BadInput if a prompt exceeds max_prompt_tokens."""
+    """Return the prompts as token ids. Raise BadInput if one exceeds max_prompt_tokens."""
     prompts = tokenize(problems, tokenizer)
     for p, ids in zip(problems, prompts):
         if not ids or len(ids) > max_prompt_tokens:
@@ -167,7 +160,7 @@ def encode(problems, tokenizer, max_prompt_tokens):
 
 
 def warn_of_unknown(problems, prompts, tokenizer):
-    """Print a line if the tokenizer has no token for a part of some prompts."""
+    """Print a warning if the tokenizer has no token for a part of some prompts."""
     named = tokenizer.unk_token
     # a fast tokenizer may name its unknown token only in its backend
     if tokenizer.is_fast and not named:

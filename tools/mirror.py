@@ -3,12 +3,10 @@
     python tools/mirror.py runs/easy/RUN --to=tensorboard    # pip install tensorboard
     WANDB_MODE=offline python tools/mirror.py runs/easy/RUN --to=wandb    # pip install wandb
 
-Copying ends when the run ends, or on Ctrl-C. A field NAME of an update is called train/NAME, and a
-field of an evaluation on the set SET is called SET/NAME. The x axis is rollouts. If a run is
-resumed, the trainer cuts its log back to the last checkpoint. mirror.py then writes all numbers
-again, and TensorBoard replaces the old points. The files of TensorBoard and W&B are written to the
-run's folder. The environment variable WANDB_PROJECT names the W&B project (default isocompute). The
-run in W&B is called SWEEP_RUN, after the sweep's folder and the run's folder.
+Copying ends when the run ends, or on Ctrl-C. A field of an update is called train/NAME, a field of
+an evaluation SET/NAME. The x axis is rollouts. If the trainer cuts a resumed log back, all numbers
+are written again. Files are written to the run's folder. WANDB_PROJECT names the W&B project
+(default isocompute), and the run there is called SWEEP_RUN.
 """
 import os
 import sys
@@ -29,7 +27,7 @@ def scalars(record):
 
 
 def to_tensorboard(folder, config):
-    """Return a function write(numbers, rollouts) that writes to TensorBoard's files in `folder`."""
+    """Return a function write(numbers, rollouts) for TensorBoard's files in `folder`."""
     from torch.utils.tensorboard import SummaryWriter
     writer = SummaryWriter(str(folder), purge_step=0)
 
@@ -41,9 +39,9 @@ def to_tensorboard(folder, config):
 
 
 def to_wandb(folder, config):
-    """Return a function write(numbers, rollouts) that writes to a run of W&B."""
+    """Return a function write(numbers, rollouts) for a run of W&B."""
     import wandb
-    # the id has the name of the sweep too, because two sweeps may have runs of the same name
+    # two sweeps may have runs of the same name
     sweep, run = folder.resolve().parts[-2:]
     run = wandb.init(project=os.environ.get("WANDB_PROJECT", "isocompute"), group=sweep,
                      id=f"{sweep}_{run}", name=f"{sweep}_{run}", dir=str(folder), config=config,
@@ -53,10 +51,9 @@ def to_wandb(folder, config):
 
 
 def follow(folder, to, every=5.0):
-    """Copy the numbers of the run in `folder`, as they are logged, until the run ends.
+    """Copy the numbers of a run until it ends, to `to_tensorboard` or `to_wandb`.
 
-    to: `to_tensorboard` or `to_wandb`. every: seconds between two reads of the log. If the trainer
-    cut the log back, all numbers are written again.
+    every: seconds between two reads of the log.
     """
     sent = []
     while not sent or sent[-1]["type"] != "end":
