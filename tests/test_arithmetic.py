@@ -21,7 +21,6 @@ from scipy.stats import binom, binomtest
 import config
 from core.log import read_log
 from core import engine
-from core.problems import subset
 import sample
 import verifier
 
@@ -334,21 +333,12 @@ def test_a_level_is_open_until_it_is_known():
 # The shipped base model and its pass rates
 
 def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
-    """The committed runs trained and validated on the splits of the shipped model."""
+    """The shipped pass rates were measured with the shipped weights and problems."""
     rates = read_log(world.base / RATES)[0]
     assert rates["weights"] == sample.weights_hash(world.base)
     assert rates["set_hash"] == sample.set_hash(sample.read_problems(world.problems))
     info = json.loads((world.splits / "difficulty.json").read_text())
     assert (info["s"], info["s_zero"]) == (16, 128)
-    seen = 0
-    for recipe in ("easy", "hard"):
-        for path in (world.root / "results/atlas" / recipe).glob("*_seed0_*/log.jsonl.gz"):
-            header = read_log(path)[0]
-            for part, D in (("train", 200), ("val", 0)):
-                problems = sample.read_problems(world.splits / f"{recipe}_{part}.jsonl")
-                assert sample.set_hash(subset(problems, D, 0)) == header[f"{part}_set_hash"]
-            seen += 1
-    assert seen >= 10
 
 
 def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
