@@ -8,17 +8,14 @@ every script; the name is part of a run's identity.
 
     REWARDS = dict(math=math_reward, exact=exact, short=short)
 
-- Training uses the rewards unchanged. If a reward is not a number from 0 to 1, the run ends.
-- A rollout counts as solved only if its reward is 1. `correct`, avg@k, best@k, worst@k and pass
-  rates count solved rollouts. If some rewards are between 0 and 1, the log also has their mean.
-- If the chat template ends the prompt with an opened <think>, `text` (the argument of the function
-  above) begins with <think>.
+Training uses the rewards unchanged. avg@k, best@k, worst@k and pass rates count a rollout only if
+its reward is 1; if some rewards are fractions, the log also has their mean. If the chat template
+opens <think> at the end of a prompt, `text` begins with <think>.
 
     python verifier.py '\frac{1}{2}' 'It is \boxed{0.5}.'    # grade one pair: right
 
-math-verify and reasoning-gym parse hostile text, so they run in processes that can be killed
-(core/sandbox.py). To grade in another project, copy verifier.py, core/sandbox.py and
-core/math_answers.py.
+math-verify and reasoning-gym run in processes that can be killed (core/sandbox.py). To grade in
+another project, copy verifier.py, core/sandbox.py and core/math_answers.py.
 """
 import numbers
 import sys
@@ -26,9 +23,7 @@ import sys
 from core.sandbox import ERROR, LIBRARIES, TIMEOUT, BadInput, check
 
 # -------------------------------------------------------------------------------------------------
-# Rewards: functions of (problem, text, cfg)
-# problem: a dict with "id", "prompt" and "answer". text: what the model wrote
-# cfg: the flat dict of settings
+# Rewards
 
 
 def exact(problem, text, cfg):
@@ -39,8 +34,7 @@ def exact(problem, text, cfg):
 def math_reward(problem, text, cfg):
     r"""Return 1.0 if math-verify finds the last \boxed{} equal to the problem's answer, else 0.0.
 
-    This function grades one text, so that a reward that you write can call it. `grade` does not
-    use it, because it grades whole batches in parallel.
+    A reward that you write can call it. `grade` grades whole batches in parallel instead.
     """
     return max(0.0, *check("math", [(problem, text)], cfg))
 
@@ -61,11 +55,11 @@ def grade(problems, rollouts, tokenizer, cfg):
     """Grade n rollouts for each of P problems, in the order of engine.generate.
 
     Return the rewards, a (P, n) float32 tensor, and {"verifier_timeouts", "verifier_errors"}: how
-    many rollouts got reward 0 because the library's verifier failed. An answer that is too long
-    counts as an error. Raise BadInput if a reward is not a number from 0 to 1.
+    many rollouts got reward 0 because the verifier failed. Raise BadInput if a reward is not a
+    number from 0 to 1.
     """
     import torch
-    # convert row by row, because the whole padded matrix as a list takes 8 times as much memory
+    # row by row, because the padded matrix as a list takes 8 times as much memory
     rows = zip(rollouts["tokens"], rollouts["length"].tolist())
     texts = tokenizer.batch_decode([ids[:k].tolist() for ids, k in rows], skip_special_tokens=True)
     if opens_thinking(tokenizer):
@@ -88,7 +82,7 @@ def grade(problems, rollouts, tokenizer, cfg):
 
 
 def solved(rewards):
-    """Return a bool tensor with the shape of `rewards`: True if a rollout has reward 1."""
+    """Return a bool tensor: True if a rollout has reward 1."""
     return rewards == 1
 
 

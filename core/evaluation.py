@@ -1,8 +1,4 @@
-"""core/evaluation.py: read problem sets, count solved rollouts and build the log's eval records.
-
-evaluate.py and train_grpo.py both use this file. Both draw `samples` rollouts for each problem and
-log how many of them were solved.
-"""
+"""core/evaluation.py: read problem sets, count solved rollouts and build the log's eval records."""
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +13,8 @@ from core.runs import over_distinct
 def read_sets(paths, first=""):
     """Return {name: problems} for problem files whose paths are separated by commas.
 
-    A set is named after its file, or after its folder if the file is called problems.jsonl. If
-    `first` is given, it is the name of the first set. Raises BadInput if two sets have the same
-    name.
+    A set is named after its file, or after its folder if the file is called problems.jsonl. first:
+    the name of the first set. Raises BadInput if two sets have the same name.
     """
     sets = {}
     for path in files(paths):
@@ -39,10 +34,9 @@ def read_sets(paths, first=""):
 def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=None):
     """Draw cfg["samples"] rollouts of each problem, grade them, return (correct, total, faults).
 
-    correct: a list with the number of solved rollouts of each problem. total: the sum of all
-    rewards. faults: the dict of verifier failures that verifier.grade returns. rows: the indices of
-    the problems to use; None means all. key: a tuple that seeds this evaluation, such as
-    (seed, "val", step). The rollouts of problem j do not depend on `rows`.
+    correct: the number of solved rollouts of each problem. total: the sum of all rewards. faults:
+    see verifier.grade. rows: the indices of the problems to use; None means all. key: a tuple that
+    seeds this evaluation, such as (seed, "val", step).
     """
     rows = range(len(problems)) if rows is None else rows
     seeds = [engine.rollout_seed(*key, j) for j in rows]
@@ -53,19 +47,14 @@ def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=Non
 
 
 def mean_reward(total, correct, rollouts):
-    """Return {"reward": the mean} if some rewards are between 0 and 1, else {}.
-
-    total: the sum of all rewards. If every reward is 0 or 1, `total` equals the number of solved
-    rollouts.
-    """
+    """Return {"reward": the mean} if some rewards are fractions, so that avg@k is not the mean."""
     return {} if total == sum(correct) else dict(reward=total / rollouts)
 
 
 def error_of_mean(values, same=None):
-    """Return the standard error of the mean of `values` (P,), which has one value per problem.
+    """Return the standard error of the mean of `values` (P,), one per problem, or NaN if P = 1.
 
-    same: the result of core.problems.copies. Copies of a problem count as one problem. If there is
-    only one distinct problem, the result is NaN.
+    same: the result of core.problems.copies. Copies of a problem count as one.
     """
     each = over_distinct(np.asarray(values), same)
     return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
@@ -74,10 +63,9 @@ def error_of_mean(values, same=None):
 def summary(correct, samples, k, same=None):
     """Return {metric: (mean over problems, standard error)} for avg@k, best@k and worst@k.
 
-    The estimates of best@k and worst@k are unbiased. correct: the number of solved rollouts of each
-    problem, out of `samples`. same: the result of core.problems.copies. The standard error is the
-    standard deviation over distinct problems, divided by the square root of their number. It covers
-    the choice of problems and the noise of the rollouts, but not the seed of training.
+    correct: the number of solved rollouts of each problem, out of `samples`. same: see
+    `error_of_mean`. The error covers the choice of problems and the noise of the rollouts, but not
+    the seed of training.
     """
     stats = {}
     for kind in ("avg", "best", "worst"):

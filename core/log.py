@@ -1,9 +1,7 @@
 """core/log.py: read and write a run's log.jsonl, read a sweep's plan, write files atomically.
 
-    append(file, record)        # add one line to an open log
-    read_log(path)              # the log's records; an incomplete last line is skipped
-    progress(folder)            # how many rollouts a run has made, and how it ended
-    finished(cfg, folder)       # whether a run has used its budget or diverged
+    append(file, record), read_log(path)           # one line; all records
+    progress(folder), finished(cfg, folder)        # how far a run is; whether it has ended
 """
 import contextlib
 import gzip
@@ -18,13 +16,10 @@ from config import BadInput, all_rollouts, read_json
 
 @contextlib.contextmanager
 def atomic_write(path):
-    """Yield the name of a temporary file, which replaces `path` when the `with` block ends.
-
-    If the block raises, the temporary file is removed and `path` does not change.
-    """
+    """Yield the name of a temporary file, which replaces `path` unless the `with` block raises."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # the temporary file keeps the suffix, because savefig derives the image format from the suffix
+    # keep the suffix, from which savefig derives the image format
     part = path.with_name(f".{os.getpid()}.part.{path.name}")
     try:
         yield part
@@ -34,10 +29,7 @@ def atomic_write(path):
 
 
 def finite(value):
-    """Return `value` in a form that JSON can store.
-
-    NaN and inf become None. numpy's arrays and scalars become lists and numbers.
-    """
+    """Return `value` for JSON: NaN and inf become None, numpy's arrays and scalars become plain."""
     if isinstance(value, dict):
         return {str(k): finite(v) for k, v in value.items()}
     if hasattr(value, "tolist"):
@@ -48,7 +40,7 @@ def finite(value):
 
 
 def save_json(path, value, indent=1):
-    """Write a JSON file atomically, so that no reader ever sees half of it."""
+    """Write a JSON file atomically."""
     with atomic_write(path) as part:
         part.write_text(json.dumps(finite(value), indent=indent) + "\n")
 
@@ -56,8 +48,7 @@ def save_json(path, value, indent=1):
 def append(file, record):
     """Append one record as a line of JSON to an open log, an unbuffered binary file.
 
-    If the write fails halfway, such as on a full disk, the log ends in half a line. `read_log`
-    skips such a line, and all scripts cut it off before they append again.
+    A full disk can leave half a line, which `read_log` skips and the next start cuts off.
     """
     line = json.dumps(finite(record)).encode() + b"\n"
     file.seek(0, os.SEEK_END)
@@ -68,8 +59,7 @@ def append(file, record):
 def read_log(path):
     """Return the records of a log.jsonl or .jsonl.gz as a list of dicts.
 
-    The last line may be incomplete if the run was killed; it is then skipped. If any other line is
-    broken, BadInput is raised with the file and the line number.
+    An incomplete last line, left by a killed run, is skipped. Raise BadInput if another is broken.
     """
     raw = Path(path).read_bytes()
     try:
@@ -88,7 +78,7 @@ def read_log(path):
 
 
 def read_plan(folder):
-    """Return a sweep's latest plan, the content of sweep.json, or {} if the file is missing."""
+    """Return a sweep's plan, the content of sweep.json, or {} if the file is missing."""
     path = Path(folder) / "sweep.json"
     plan = read_json(path) if path.exists() else {}
     if plan and not isinstance(plan.get("config"), dict):
@@ -97,14 +87,11 @@ def read_plan(folder):
 
 
 def progress(folder):
-    """Return (rollouts, status) of the run in `folder`, from its log.
-
-    rollouts: how many rollouts the run has made. status: how the run ended, or "".
-    """
+    """Return how many rollouts a run has made, and the status with which it ended, or ""."""
     path = Path(folder) / "log.jsonl"
     try:
         records = read_log(path) if path.exists() else []
-    except BadInput:  # count a broken log as empty; train_grpo.py reports it when the run starts
+    except BadInput:  # train_grpo.py reports the broken log when the run starts
         records = []
     rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
     return max(rollouts, default=0), records[-1].get("status", "") if records else ""

@@ -11,9 +11,9 @@ from core.plots import plural
 
 
 def last_line(path):
-    """Return the last line of a file with a process's output, or "".
+    """Return the last line of a process's output, or "".
 
-    If train_grpo.py printed an error, return the error, because torchrun prints a table after it.
+    An error of train_grpo.py comes first, because torchrun prints a table after it.
     """
     lines = []
     with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -28,10 +28,9 @@ def last_line(path):
 def spawn(command, out, place):
     """Start a process from the shell words `command`, and write its output to the file `out`.
 
-    place: extra environment variables of the process. The process gets its own session, so that a
-    Ctrl-C in the terminal does not reach it. Otherwise torchrun or srun would pass the Ctrl-C on to
-    the ranks. A shell splits the command, because the user's LAUNCH may contain quotes. `env`
-    starts the command, so that LAUNCH="A=1 nice" works.
+    place: extra environment variables. A Ctrl-C in the terminal does not reach the process, because
+    torchrun and srun would pass it on to the ranks. A shell and `env` start the command, because
+    LAUNCH may contain quotes and assignments.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -43,17 +42,11 @@ def spawn(command, out, place):
 def pool(jobs, places, stop):
     """Run jobs in order, at most len(places) at a time. Return how many failed.
 
-    jobs: a list of (name, shell words, output file).
-    places: a list of dicts of environment variables, such as the ids of a job's GPUs. A place has
-        at most one running job.
-    stop: a list that is empty until a signal handler appends to it.
+    jobs: a list of (name, shell words, output file). places: a list of dicts of environment
+    variables, such as the ids of a job's GPUs. stop: a list to which a signal handler appends.
 
-    `pool` stops early in three cases:
-    - `stop` is not empty;
-    - a SIGTERM from another process, such as Slurm, has ended a job;
-    - the program that reads our output has ended.
-    Then no more jobs start. The running jobs get SIGTERM, on which train_grpo.py saves a
-    checkpoint, and `pool` waits until they have ended.
+    If `stop` is not empty, a SIGTERM of Slurm ended a job or nobody reads our output, no more jobs
+    start. The running jobs get SIGTERM, on which train_grpo.py saves a checkpoint, and are awaited.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
     terminal = sys.stdout.isatty()

@@ -1,10 +1,9 @@
 """core/sandbox.py: grade answers in processes that can be killed.
 
-A model's text is hostile input. It can make math-verify and the verifiers of reasoning-gym loop
-forever, fill the memory or crash. So the process that trains parses no answer: `check` sends each
-answer to a worker with a limit on CPU time and memory. Python inside a worker can neither write a
-file nor start a program (`confine`). These limits stop accidents and the tricks that a model learns
-under RL. They are not a security boundary against a determined attacker.
+A model's text is hostile input: it can make a verifier loop forever, fill the memory or crash. So
+`check` sends each answer to a worker with limits on CPU time and memory, in which Python can
+neither write a file nor start a program (`confine`). These limits stop accidents and the tricks
+that a model learns under RL, not a determined attacker.
 """
 import concurrent.futures
 import contextlib
@@ -32,26 +31,23 @@ except ImportError:  # verifier.py was copied without config.py and core/machine
 ROOT = Path(__file__).resolve().parent.parent
 
 # Each library's verifier is one module with these names:
-# NAME, INSTALL     the library, and the command that installs it
-# gold(problem)     returns the reference answer as text; may raise BadInput
-# answer(text, most)  returns the answer in a response, or "". If the answer has more than `most`
-#                   characters, the first `most` + 1 are enough, because they show `check` that the
-#                   answer is too long
-# load()            returns a function score(gold, answer), which returns a number in [0, 1]. If
-#                   score raises, the verdict is ERROR. If the library is missing, load raises
-#                   ImportError
+# NAME, INSTALL       the library, and the command that installs it
+# gold(problem)       returns the reference answer as text; may raise BadInput
+# answer(text, most)  returns the answer in a response, or "", cut after most + 1 characters
+# load()              returns score(gold, answer), a number in [0, 1]. If score raises, the verdict
+#                     is ERROR. If the library is missing, load raises ImportError
 LIBRARIES = dict(math="core.math_answers", reasoning_gym="core.gym_answers")
 TIMEOUT, ERROR = -1.0, -2.0  # verdicts for answers that could not be scored; their reward is 0
 
 
 @functools.cache
 def library(kind):
-    """Return the module LIBRARIES[kind]. Importing the module does not load the library yet."""
+    """Return the module LIBRARIES[kind], whose import does not load the library yet."""
     return importlib.import_module(LIBRARIES[kind])
 
 
 def missing_library(kind):
-    """Return the BadInput for a library that cannot be imported; it names the install command."""
+    """Return the BadInput for a library that cannot be imported."""
     return BadInput(f"--verifier={kind}: {library(kind).NAME} is not installed or incomplete "
                     f"({library(kind).INSTALL})")
 
@@ -59,9 +55,9 @@ def missing_library(kind):
 def check(kind, pairs, cfg):
     """Grade [(problem, text that a model wrote), ...] with one of LIBRARIES.
 
-    Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. If a text has no answer,
-    the score is 0. If an answer is too long, the verdict is ERROR. cfg: a dict with verify_s, the
-    limit in CPU seconds per answer, and verify_bytes, the limit in bytes per answer.
+    Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. A text without an answer
+    scores 0; an answer above cfg["verify_bytes"] bytes is an ERROR. cfg["verify_s"] limits the CPU
+    seconds per answer.
     """
     verdicts, asked = [0.0] * len(pairs), {}
     for i, (problem, text) in enumerate(pairs):
@@ -86,22 +82,15 @@ def pool(kind):
 class Pool:
     """A verifier in processes that can be killed, so that `verify` always returns in time.
 
-    A worker is two processes: a fork server that has loaded the library, and its child, which
-    grades. The child sets kernel timers for each answer. The timers end the child even inside
-    sympy's C code, where a Python signal handler would never run. The fork server then reports a
-    timeout and forks the next child within milliseconds. A child has a memory limit and cannot
-    change files (`confine`). Only the fork server writes to the trainer's process, in messages of a
-    fixed size. So even a child that a hostile answer controls cannot make the trainer run code or
-    wait.
+    A worker is a fork server that has loaded the library, and its child, which grades. The child
+    sets kernel timers for each answer, because inside sympy's C code a Python signal handler would
+    never run. After a timeout the server forks the next child within milliseconds. Only the server
+    writes to the trainer, in messages of a fixed size. So even a child that a hostile answer
+    controls cannot make the trainer run code or wait.
     """
-    # limit on a child's address space, in bytes
-    MEMORY = 2 ** 30
-    # wall-clock limit of an answer, in multiples of its CPU limit. The limit is large, because the
-    # machine may be busy
-    CLOCK = 20
-    # seconds after the wall-clock limit before we kill a silent worker. The time is long, because
-    # the worker may still be loading the library
-    GRACE = 120
+    MEMORY = 2 ** 30  # limit on a child's address space, in bytes
+    CLOCK = 20  # wall-clock limit, in multiples of the CPU limit, because the machine may be busy
+    GRACE = 120  # seconds more before a silent worker is killed; it may still load the library
 
     def __init__(self, kind, workers):
         self.kind, self.free = kind, queue.SimpleQueue()
@@ -117,7 +106,7 @@ class Pool:
             # with random hash seeds, a verdict could depend on the order of a set
             env={**os.environ, "PYTHONHASHSEED": "0"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            # a new group, so that Ctrl-C does not reach the worker and killpg ends both processes
+            # keeps Ctrl-C from the worker, and killpg ends both processes
             start_new_session=True)
 
     def verify(self, pairs, seconds):
@@ -154,7 +143,7 @@ class Pool:
         try:
             while request:
                 request = request[process.stdin.write(request):]
-            # the worker writes a message in one call, so a read never returns a part of it
+            # the worker writes a message in one call, so a read returns all of it
             reply = process.stdout.read(MESSAGE.size)
         except BrokenPipeError:
             return None
@@ -169,17 +158,15 @@ class Pool:
         process.wait(), process.stdin.close(), process.stdout.close()
 
 
-# a worker's reply: the verdict, and whether the child's memory has grown
-MESSAGE = struct.Struct("d?")
-# the timers for CPU time and wall-clock time, and the signals that they send
+MESSAGE = struct.Struct("d?")  # the verdict, and whether the child's memory has grown
+# timers for CPU time and wall-clock time
 TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
 
 
 def serve(kind):
     """Run the fork server of a Pool: read [seconds, gold, answer] lines, write a MESSAGE for each.
 
-    A child process does the grading. The child is replaced if it dies or if its memory has grown,
-    so that each answer can use the full memory limit.
+    A child grades. It is replaced if it dies or if its memory has grown.
     """
     import logging
     import multiprocessing
@@ -189,16 +176,15 @@ def serve(kind):
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # a library's output must not be read as a message
         os.dup2(null, stream)
-    # restore the default actions, in case the parent ignores these signals. The default action of
-    # a timer's signal is to end the process
+    # the parent may ignore these signals; by default a timer's signal ends the process
     for number in (signal.SIGCHLD, *TIMERS.values()):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS.values())
     try:
         score = library(kind).load()
     except ImportError:
-        # os._exit, because it ends the process at once. A slower exit would close the pipe first,
-        # and the parent would then kill this process before it could return its exit code
+        # a slower exit would close the pipe first, and the parent would kill this process before
+        # it could return its exit code
         os._exit(os.EX_UNAVAILABLE)
     for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
                         (resource.RLIMIT_FSIZE, 0)):
@@ -226,8 +212,8 @@ def serve(kind):
 def grade_lines(score, server, others):
     """Run a child of the fork server: for each line from `server`, send one MESSAGE back.
 
-    others: files of the fork server that the child inherits and must close. One of them is the pipe
-    to the trainer. If a child kept it open, the trainer would not notice that the server died.
+    others: inherited files to close. If the child kept the pipe to the trainer open, the trainer
+    would not notice that the server died.
     """
     import resource
     for other in others:
@@ -250,9 +236,8 @@ def grade_lines(score, server, others):
 def confine(event, args):
     """Raise PermissionError if Python starts a program, opens a socket or changes a file.
 
-    This is an audit hook. It sees only calls that Python reports, so it is the second line of
-    defence. The first line is `tame` in core/gym_answers.py, which ensures that answers never run
-    as code.
+    This audit hook sees only calls that Python reports. `tame` in core/gym_answers.py is the first
+    line of defence: answers never run as code.
     """
     if event == "open":
         refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
