@@ -494,7 +494,7 @@ def main(argv):
     if verb != "one":
         train_all(cells)
     if verb in ("both", "sweep"):
-        sweep.save_plan(cfg)
+        sweep.write_plan(cfg)
         print(f"next: python frontier.py --runs={runs} && python fit_sigmoid.py --runs={runs}")
 
 

@@ -6,19 +6,12 @@
 #   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128" BPS=32 C=1e6 bash run_sweep.sh easy
 #   DRY_RUN=1 bash run_sweep.sh easy         # only print the training commands, one per line
 #   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # train 8 runs at a time
-#   PRUNE=1 bash run_sweep.sh easy           # end bad cells early; 42% fewer rollouts with nine n
 #   bash run_sweep.sh env                    # only make the environment
 #
 # The presets easy, hard and mixed are recipes. Each recipe has its own split of problems.
-# The other presets are the studies of the paper. --help lists them with their cost.
-# A study is one or more sweeps, called arms, each in its own folder below runs/atlas.
-# If two studies have the same arm, they share the runs of this arm.
-#
 # Ctrl-C stops a sweep, and the same command continues it. Finished runs are not repeated.
 # More values in NS, BPS or SEEDS add runs to a finished sweep. A larger C continues its runs.
-# With DATA=data/guru_math, easy and hard are the paper's main sweeps, with B_p = 32 and C = 4M.
-# Of these two sweeps, easy trains on 6,000 problems with n = 8 to 2,048.
-# The other, hard, trains on 5,000 problems with n = 8 to 512.
+# With DATA=data/guru_math, easy and hard are the paper's main sweeps.
 #
 # Environment variables. Empty = the value of config.py or of the data folder's defaults.json.
 #   NS            values of n, as in "2 4 8"
@@ -37,13 +30,9 @@
 #                 `python -m core.cost` prints how many GPUs a model needs.
 #   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice".
 #                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
-#   PRUNE         1 = end a third of the cells at each of the budgets C/8, C/4 and C/2.
-#                 "Pruned sweeps" in core/sweep.py explains how the cells are chosen.
 #   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,
 #                 `bash run_sweep.sh env` makes the environment, and
 #                 `.venv/bin/python -m core.prepare easy` the problems and splits.
-#                 With PRUNE=1, bad cells are first ended at the budgets that all runs have reached.
-#                 The commands then train the other cells to the next of these budgets, or to C.
 #
 # GPUS_PER_RUN=0 trains small models on the CPU, one run per core. vLLM needs a GPU to itself.
 # With --engine=hf, several runs share a GPU if JOBS is above the number of GPUs.
@@ -69,11 +58,7 @@ args+=("$@")
 
 if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
     sed -n '2,/^set -e/{/^#/!d;s/^# \{0,1\}//p}' "$0"
-    echo "Cost with the variables and keys of this command. GPU-hours are estimates (core/cost.py)."
-    echo "If a sweep's folder has logs of runs on a GPU, the estimates are scaled to their hours:"
-    words=()
-    for word in "${args[@]}"; do [[ $word =~ ^(-h|--help)$ ]] || words+=("$word"); done
-    exec "$PY" -m core.sweep price "${words[@]}"
+    exit 0
 fi
 
 # ---- environment: .venv, updated when its requirements change; with vLLM if there are GPUs ------
@@ -124,12 +109,7 @@ trap - INT TERM HUP
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 analysis=0
 echo "all runs have ended; analysing them (half a minute)"
-case $preset in
-    easy|hard|mixed)
-        # --view=all draws every figure
-        "$PY" frontier.py --recipe="$preset" "${args[@]}" > "$runs/report.txt" &&
-            "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$? ;;
-    *) "$PY" results/atlas.py "$preset" "${args[@]}" || analysis=$? ;;
-esac
+"$PY" frontier.py --recipe="$preset" "${args[@]}" > "$runs/report.txt" &&
+    "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$?
 "$PY" -m core.sweep failed "$preset" "${args[@]}"  # if runs have failed, lists them and exits
 exit $analysis

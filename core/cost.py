@@ -2,23 +2,20 @@
 
     python -m core.cost                                          # memory of five models, four cards
     python -m core.cost --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
-    bash run_sweep.sh --help                                     # hours of every sweep and study
+    DRY_RUN=1 bash run_sweep.sh easy                             # hours of a sweep
 
 The memory of an update is the sum of the tensors at its peak. It agrees within 5% with
 tests/bench/memory.py, which simulates the same updates tensor by tensor. The memory of generation
 is a second, separate sum. Hours come from the steps of decoding and the FLOPs of an update. They
 agree within 10% with tests/bench/tail.py, which draws the length of every response. Speeds were
 measured on one H100 with models of up to 1.5B (results/gpu.md). The other numbers are assumed, so
-no run is refused because of an estimate. If a sweep's folder has the log of a run on a GPU, the
-estimates are scaled to the hours in the log. Sizes are in bytes; 1 GB is 10^9 bytes.
+no run is refused because of an estimate. Sizes are in bytes; 1 GB is 10^9 bytes.
 """
-import contextlib
 import functools
 import math
 from pathlib import Path
 
-from config import BadInput, all_rollouts, complete, derive, entry, files, parse, read_json
-from core.log import read_log
+from config import BadInput, all_rollouts, derive, entry, files, parse, read_json
 from core.models import recomputes
 
 # ---- the assumptions -----------------------------------------------------------------------------
@@ -284,7 +281,7 @@ def gpu_hours(cfg, card="H100"):
     Returns None if the model's sizes are unknown, or if the run does not fit on 8 cards.
     """
     shape = read_shape(cfg["model"])
-    s = None if why_unknown(cfg, shape) else sizes(shape)
+    s = None if cfg["dtype"] == "fp32" else sizes(shape)
     gpus = fewest_gpus(s, cfg, card) if s else 0
     if not gpus:
         return None
@@ -297,72 +294,28 @@ def gpu_hours(cfg, card="H100"):
     return seconds * gpus / 3600
 
 
-def difficulty_hours(cfg, problems, card="H100"):
-    """Return the GPU-hours that sample.py needs for `s` rollouts of each of `problems` problems."""
-    return generation_s(sizes(read_shape(cfg["model"])), cfg, problems * cfg["s"], 1, card) / 3600
-
-
-def measured_rate(folder):
-    """Return (count, rate) of the GPU runs that have logs in a folder.
-
-    count: number of these runs. rate: their measured GPU-hours, divided by the GPU-hours that are
-    estimated for the rollouts in their logs. Returns (0, 1.0) if no run used a GPU, or if GPU-hours
-    cannot be estimated.
-    """
-    measured, estimated = [], []
-    for path in Path(folder).glob("**/log.jsonl"):
-        # the analysis reports broken logs
-        with contextlib.suppress(BadInput, KeyError, IndexError, AttributeError):
-            header, *records = read_log(path)
-            if not header["device"].startswith("cuda"):
-                continue
-            last = [r for r in records if r["type"] == "step"][-1]
-            if hours := gpu_hours(complete(header["config"]) | dict(C=last["rollouts"])):
-                measured.append(last["wall_s"] * header.get("ranks", 1) / 3600)
-                estimated.append(hours)
-    return len(measured), sum(measured) / sum(estimated) if measured else 1.0
-
-
-def of_runs(runs, problems, folder):
+def of_runs(runs):
     """Return a line about a list of runs: how many, their rollouts, GPU-hours and disk.
 
-    problems: how many problems sample.py measures before the runs, or None if the problems do not
-    exist yet. folder: the sweep's folder, which may have logs of runs. Hours and disk are left out
-    if all runs are on the CPU, or if they cannot be estimated.
+    Hours and disk are left out if all runs are on the CPU or the model's sizes are unknown.
     """
     line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
     if all(c["device"] == "cpu" for c in runs):
         return line
-    measured, rate = measured_rate(folder)
     hours = []
-    for card in ["H100"] if measured else CARDS:
+    for card in CARDS:
         each = [gpu_hours(c, card) for c in runs]
         if None not in each:
-            total = rate * (sum(each) + difficulty_hours(runs[0], problems or 0, card))
-            total = float(f"{total:.2g}")  # two digits, because the estimate is not more precise
-            hours.append(f"{total:,.{int(total < 10)}f}" + f" (of {card})" * (not measured))
+            total = float(f"{sum(each):.2g}")  # the estimate is not more precise
+            hours.append(f"{total:,.{int(total < 10)}f} (of {card})")
     if not hours:
         return line
-    line += f", about {' or '.join(hours)} GPU-hours"
-    if problems:
-        line += f", also to measure {problems:,} problems"
-    if problems is None:
-        line += ", and more to measure the problems, which do not exist yet"
-    if measured:
-        line += f", scaled to the logs of {measured} runs ({rate:.2g} of the estimate)"
     gigabytes = disk_bytes(sizes(read_shape(runs[0]["model"])), runs) / 1e9
-    return f"{line}; {gigabytes:,.0f} GB of disk"
+    return (f"{line}, about {' or '.join(hours)} GPU-hours by core/cost.py, without measuring "
+            f"difficulty; {gigabytes:,.0f} GB of disk")
 
 
 # ---- the table of memory -------------------------------------------------------------------------
-
-def why_unknown(cfg, shape):
-    """Return why the memory of a run cannot be estimated, as one line, or "" if it can."""
-    if cfg["dtype"] == "fp32":
-        return "--dtype=fp32: these estimates are for bf16"
-    return "" if sizes(shape) else (f"--model={cfg['model']}: the sizes of this model are unknown; "
-                                    "give a folder with a decoder-only model's config.json")
-
 
 def main(argv):
     own = dict(cards=("24 48 80 141", "sizes of a GPU, in GB, to try"),
@@ -376,9 +329,10 @@ def main(argv):
             print("| model | GPUs | an update | generation | " + " | ".join(names) + " |")
             print("|---|---|---|---|" + "---|" * len(names))
         shape = read_shape(cfg["model"])
-        if why := why_unknown(cfg, shape):
-            raise BadInput(why)
         s = sizes(shape)
+        if cfg["dtype"] == "fp32" or s is None:
+            raise BadInput(f"--model={cfg['model']} --dtype={cfg['dtype']}: expected bf16 and a "
+                           "folder with a decoder-only model's config.json")
         rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
         if not named:
             rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))

@@ -2,9 +2,8 @@
 
     python -m core.prepare easy --data=data/mine    # problems, base model, difficulty, splits
 
-Files that exist are not made again. run_sweep.sh calls this script with the command-line words of
-the sweep. This script calls prepare.py of the data folder and sample.py, each in its own process,
-because prepare.py can be any program, and because sample.py frees its GPUs when its process ends.
+Files that exist are not made again. prepare.py of the data folder, which can be any program, and
+sample.py, which holds GPUs, run in their own processes.
 """
 import re
 import shlex
@@ -13,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from config import BadInput, RECIPES, entry, files, is_inside, parse, read_json
+from config import BadInput, entry, files, is_inside, parse, read_json
 from core.problems import read_problems, subset
 from core.pool import handle_signals, pool
-from core.sweep import (arms, check_environment, preset_of, python, recipe_words, say_price, slots,
-                        sweep_folder, unfinished)
+from core.sweep import (check_environment, preset_of, preset_words, print_price, python, slots,
+                        sweep_config, unfinished)
 
 # The names of split files. A band is a range of avg@s. A level (extreme or level_...) is a range of
 # avg@s_zero. A mixture (mix_...) has problems of several levels
@@ -26,70 +25,64 @@ SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|lev
 
 
 def prepare(preset, argv):
-    """Make the files that the runs of a preset need, in five steps for each problem file."""
-    sweeps = arms(preset, argv)
-    if not Path(sweeps[0]["data"]).is_dir():
-        raise BadInput(f"--data={sweeps[0]['data']}: no such folder; docs/problems.md says how to "
-                       "make one of your own problems")
-    unfinished(sweeps)  # raises BadInput on a bad key or value before this script writes anything
-    places, out = slots(sweeps), Path(sweep_folder(preset, argv))
-    say_price(preset, argv, sweeps)
-    # the words for prepare.py and sample.py; --seed is left out, because it is the seed of the runs
-    given = [w for w in [*recipe_words(preset, sweeps[0]["data"], argv), *argv]
+    """Make the problem files that the runs of a preset need, with the model and the splits."""
+    cfg = sweep_config(preset, argv)
+    if not Path(cfg["data"]).is_dir():
+        raise BadInput(f"--data={cfg['data']}: no such folder; docs/problems.md says how to make "
+                       "one of your own problems")
+    unfinished(cfg)  # raises BadInput on a bad key or value before this script writes anything
+    places = slots(cfg)
+    print_price(preset, cfg)
+    # --seed is left out, because it is the seed of the runs
+    given = [w for w in [*preset_words(preset, cfg["data"], argv), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
-    for data, model, s_zero, verifier, file in dict.fromkeys(
-            (Path(c["data"]), c["model"], c["s_zero"], c["verifier"], Path(file)) for c in sweeps
-            for file in (c["train_set"], *files(c["val_set"]))):
-        words, splits = [f"--data={data}", f"--model={model}", *given], data / "splits"
-        # 1. a file outside the data folder, such as AIME24's, is made by the prepare.py next to it
-        if not file.exists() and not file.is_relative_to(data):
-            if not (file.parent / "prepare.py").exists():
-                raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
-            call(file.parent / "prepare.py", f"--data={file.parent}")
-        # 2. problems and base model. If --task is given, prepare.py runs even if all files exist,
-        # because it raises an error if the problems in the folder are of another task. The
-        # check is needed, because the name of a run does not depend on the task
-        has_task = any(w.startswith(("--task=", "--task_args=")) for w in given)
-        if (has_task or lacks(data, model, file)) and (data / "prepare.py").exists():
-            print(f"problems and base model: {data}/prepare.py", flush=True)
-            call(data / "prepare.py", *words)
-        # 3. the split with all problems, for which no difficulty is measured
-        if file == splits / Path(model).name / "all_train.jsonl":
-            call("sample.py", *words)
-        # 4. difficulty, and the splits by difficulty. For a study, the levels are measured before
-        # the first run, because no run may train on the validation problems of a level
-        kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, verifier)
-        wants_levels = (preset not in RECIPES and s_zero and not has_levels
-                        and file.is_relative_to(splits))
-        missing = not file.exists() and not (kind and kind["D"] and has_levels)
-        if kind and (wants_levels or missing):
+    for file in dict.fromkeys(map(Path, (cfg["train_set"], *files(cfg["val_set"])))):
+        make(file, cfg, given, places)
+    # the config is read again because the size of the split may replace D
+    before, cfg = cfg["D"], sweep_config(preset, argv)
+    problems = read_problems(cfg["train_set"])
+    if before and not cfg["D"]:
+        print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; D = {before} "
+              "in presets.json is for another model", flush=True)
+    used = subset(problems, cfg["D"], cfg["seed"])  # raises BadInput if D is too large
+    if len(used) < len(problems):
+        print(f"training on {len(used)} of the {len(problems)} problems of {cfg['train_set']} "
+              f"(--D={cfg['D']}; 0 = all)", flush=True)
+
+
+def make(file, cfg, given, places):
+    """Make a problem file. given: command-line words for prepare.py and sample.py."""
+    data, model = Path(cfg["data"]), cfg["model"]
+    words = [f"--data={data}", f"--model={model}", *given]
+    # 1. a file outside the data folder, such as AIME24's, is made by the prepare.py next to it
+    if not file.exists() and not file.is_relative_to(data):
+        if not (file.parent / "prepare.py").exists():
+            raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
+        call(file.parent / "prepare.py", f"--data={file.parent}")
+    # 2. problems and base model. With --task, prepare.py always runs, because it refuses problems
+    # of another task, which the name of a run does not show
+    has_task = any(w.startswith(("--task=", "--task_args=")) for w in given)
+    if (has_task or lacks(data, model, file)) and (data / "prepare.py").exists():
+        print(f"problems and base model: {data}/prepare.py", flush=True)
+        call(data / "prepare.py", *words)
+    # 3. splits: of all problems, by difficulty, or mixtures of levels
+    kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, cfg["verifier"])
+    if file == data / "splits" / Path(model).name / "all_train.jsonl":
+        call("sample.py", *words)
+    elif kind and not file.exists():
+        if not (kind["D"] and has_levels):
             print(f"difficulty of the problems for {model}: sample.py", flush=True)
-            if not missing:
-                print(f"{file.parent} is written again, because the levels hold out more problems; "
-                      "sweeps on the earlier splits cannot be resumed", flush=True)
-            few = ["--s_zero=0"] * (bool(kind["band"]) and not wants_levels)
-            measure([*few, *words], out, places)
-        # 5. mixtures of the splits
-        if kind and kind["D"] and not file.exists():
-            call("sample.py", "mix", f"--data={data}",
-                 f"--model={model}", f"--D={kind['D']}", f"--seed={kind['seed']}")
-        if not file.exists() and kind:
-            raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}; choose "
-                           "another of the splits above with --split=NAME, or every problem with "
-                           "--split=all")
-        if not file.exists():
-            raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, and "
-                           "`sample.py mix` makes mixtures (mix_tri_D140_seed0_train.jsonl)")
-    # `arms` is called again because it can read the size of the splits, now that they exist
-    for before, cfg in zip(sweeps, arms(preset, argv)):
-        problems = read_problems(cfg["train_set"])
-        if before["D"] and not cfg["D"]:
-            print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; D = "
-                  f"{before['D']} in presets.json is for another model", flush=True)
-        used = subset(problems, cfg["D"], cfg["seed"])  # raises BadInput if D is too large
-        if len(used) < len(problems):
-            print(f"training on {len(used)} of the {len(problems)} problems of {cfg['train_set']} "
-                  f"(--D={cfg['D']}; 0 = all)", flush=True)
+            measure(["--s_zero=0"] * bool(kind["band"]) + words, Path(cfg["runs"]), places)
+        if kind["D"]:
+            call("sample.py", "mix", f"--data={data}", f"--model={model}", f"--D={kind['D']}",
+                 f"--seed={kind['seed']}")
+    if not file.exists() and kind:
+        raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}; choose "
+                       "another of the splits above with --split=NAME, or every problem with "
+                       "--split=all")
+    if not file.exists():
+        raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, and "
+                       "`sample.py mix` makes mixtures (mix_tri_D140_seed0_train.jsonl)")
 
 
 def call(*words):
@@ -100,10 +93,7 @@ def call(*words):
 
 
 def lacks(data, model, file):
-    """Return whether the data folder `data` lacks its problems, the base model or the file `file`.
-
-    A model outside of the data folder is not checked, because prepare.py does not make it.
-    """
+    """Return whether a data folder lacks its problems, the file, or a base model inside it."""
     return (not (data / "problems.jsonl").exists()
             or (is_inside(model, data) and not Path(model).is_dir())
             or (file.parent == data and not file.exists()))
@@ -112,8 +102,7 @@ def lacks(data, model, file):
 def check_splits(data, model, file, verifier):
     """Return whether the folder of the split `file` has levels (splits by avg@s_zero).
 
-    Raise BadInput if the split has a problem that its problem file no longer has, or if the splits
-    were measured with another verifier, or for another model whose folder has the same name.
+    Raise BadInput if the splits are of other problems, another verifier or another model.
     """
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
@@ -136,10 +125,9 @@ def check_splits(data, model, file, verifier):
 
 
 def measure(words, out, places):
-    """Run sample.py to measure difficulty and write the splits.
+    """Run sample.py; with several GPUs, each first measures a shard.
 
-    If `places` have several GPUs, each GPU first measures a shard of the problems. The process of
-    shard i writes what it prints to the file difficulty.i.txt in the folder `out`.
+    Shard i prints to the file difficulty.i.txt in the folder `out`.
     """
     gpus = list(dict.fromkeys(gpu for place in places for gpu in
                               place.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu))
@@ -153,8 +141,7 @@ def measure(words, out, places):
 
 
 def main(argv):
-    # SIGTERM and SIGHUP raise KeyboardInterrupt, on which `pool` ends the shards. The shards do not
-    # get the signals directly, because each has its own session
+    # KeyboardInterrupt makes `pool` end the shards, which have their own sessions
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if {"-h", "--help"} & set(argv):
         parse(["--help"], __doc__)

@@ -219,7 +219,7 @@ def cells_of_command(page, folder):
     """
     line = next(line for line in page.splitlines() if "bash run_sweep.sh" in line)
     _, _, preset, *words = shlex.split(line)
-    (cfg,) = sweep.arms(preset, words)
+    cfg = sweep.sweep_config(preset, words)
     header = read_log(next(Path(folder).glob("*/log.jsonl")))[0]["config"]
     assert cfg["runs"] == str(folder) and experiment(cfg) == experiment(header)
     return [(c["n"], c["seed"], c["C"]) for c in sorted(

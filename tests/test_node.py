@@ -271,14 +271,14 @@ def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env, ends
     data = tmp_path / "mine"
     data.mkdir()
     (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
-    sweeps = sweep.arms("easy", [f"--data={data}"])
+    sweeps = sweep.sweep_config("easy", [f"--data={data}"])
     if ends:
         line = "--model=Qwen/Qwen2.5-7B-Instruct: there is no GPU here"
         with pytest.raises(config.BadInput, match=line):
-            sweep.check_gpus(sweeps)
+            sweep.slots(sweeps)
     else:
-        sweep.check_gpus(sweeps)
-    sweep.check_gpus(sweep.arms("easy", [f"--data={data}", f"--model={tiny.model}"]))
+        sweep.slots(sweeps)
+    sweep.slots(sweep.sweep_config("easy", [f"--data={data}", f"--model={tiny.model}"]))
 
 
 def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
@@ -291,17 +291,17 @@ def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
     data.mkdir()
     (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
     arm = "--recipe=easy --D=6000 --ns=2 --bps=2 --C=16 --eval_every=4"
-    (data / "presets.json").write_text(json.dumps(dict(easy=dict(about="", arms=dict(easy=arm)))))
+    (data / "presets.json").write_text(json.dumps(dict(easy=arm)))
     words = [f"--data={data}", f"--model={tiny.model}", "--split=all", "--max_prompt_tokens=16",
              "--max_new_tokens=12", f"--runs={tmp_path / 'runs'}"]
-    assert sweep.arms("easy", words)[0]["D"] == 6000  # before the splits are made
+    assert sweep.sweep_config("easy", words)["D"] == 6000  # before the splits are made
     prepare.prepare("easy", words)
     assert "trains on all 12 problems; D = 6000 in presets.json" in capsys.readouterr().out
-    (cell,) = sweep.cells(sweep.arms("easy", words)[0])
+    (cell,) = sweep.cells(sweep.sweep_config("easy", words))
     assert cell["D"] == 0 and "--D=" not in sweep.training(cell)
     with pytest.raises(config.BadInput, match="--D=7000: the training set holds only 12 problems"):
         prepare.prepare("easy", [*words, "--D=7000"])
-    assert sweep.arms("easy", [*words, "--D=5"])[0]["D"] == 5
+    assert sweep.sweep_config("easy", [*words, "--D=5"])["D"] == 5
 
 
 def test_each_gpu_measures_a_share(tiny, tmp_path):
@@ -353,9 +353,8 @@ echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
     for env, preset, words in commands:
         (tmp_path / "given").unlink(missing_ok=True)
         words += [f"--{key}={env[key.upper()]}" for key in ("model", "data", "ns", "C")]
-        if preset in config.RECIPES:
-            grid = sweep.cells(sweep.arms(preset, words)[0])
-            assert min(config.derive(c)["M"] for c in grid) >= 150, env
+        grid = sweep.cells(sweep.sweep_config(preset, words))
+        assert min(config.derive(c)["M"] for c in grid) >= 150, env
         done = subprocess.run([sys.executable, "-m", "core.sweep", "run", preset, *words,
                                f"--runs={tmp_path}/runs"], cwd=ROOT, capture_output=True, text=True,
                               env=node | env | dict(LAUNCH=str(say)))

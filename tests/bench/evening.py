@@ -25,7 +25,7 @@ from core import cost, sweep  # noqa: E402
 from core.stats import cells_of, contrast, nearest, tied_with_best  # noqa: E402
 
 NOISE = dict(small=(0.014, 0.006), large=(0.03, 0.010))  # sd of a cell, independent part
-PRESET = sweep.arms("easy", [f"--data={ROOT / 'data/gsm8k'}"])[0]
+PRESET = sweep.sweep_config("easy", [f"--data={ROOT / 'data/gsm8k'}"])
 NS, PROBLEMS, SAMPLES = (4, 16, 64), PRESET["n_val"], PRESET["samples"]
 EVALS = PRESET["C"] // PRESET["eval_every"]
 LATE = 0.75  # `paired_error` compares the evaluations after this share of C
@@ -96,7 +96,7 @@ def main(argv):
         for seeds in (2, 3, 4, 6):
             words = [f"--data={PRESET['data']}", f"--C={C}", f"--eval_every={C // EVALS}",
                      "--seeds=" + " ".join(map(str, range(seeds)))]
-            runs = sweep.cells(sweep.arms("easy", words)[0])
+            runs = sweep.cells(sweep.sweep_config("easy", words))
             hours = [sum(cost.gpu_hours(c, card) for c in runs) for card in cost.CARDS]
             rng = np.random.default_rng([C, seeds])
             paired = [least_paired(rng, seeds, noise, C, cfg["draws"]) for noise in NOISE.values()]
