@@ -126,9 +126,6 @@ config = dict(
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
-    tensor_parallel = 1,          # ranks that share one vLLM engine, each with a part of every
-                                  # layer; must divide the model's heads; 1 = off; not yet tested
-                                  # on GPUs
     micro_tokens = 16384,         # tokens per micro-batch of an update, padding included
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory at a time; each takes 12
                                   # to 24 bytes
@@ -187,7 +184,7 @@ CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().item
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
 # Keys that are not part of a run's identity. All other keys of `config` are part of it,
 # including keys that you add. Two runs with different identities have two folders.
-RUNNING = """device threads tensor_parallel gen_batch micro_tokens micro_logits
+RUNNING = """device threads gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
 OF_OTHER_STAGES = """source revision question_key answer_key against keep_near task task_args size
@@ -415,7 +412,7 @@ def check(cfg):
     need(cfg["n"] >= 2, "n", "expected 2 or more; an advantage compares the rollouts of a problem")
     need(cfg["n_val"] or not is_toy(cfg), "n_val", "must be 1 or more")
     least = dict.fromkeys("""B_p C k samples s size updates max_prompt_tokens max_new_tokens
-                             gen_batch tensor_parallel micro_tokens micro_logits
+                             gen_batch micro_tokens micro_logits
                              verify_bytes""".split(), 1)
     most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600)
     for key, value in cfg.items():
@@ -513,9 +510,6 @@ def check_processes(cfg, count):
     if cfg["lora_rank"] and count > 1:
         raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
                        f"{count} of GPUS_PER_RUN or torchrun; give 1")
-    if count % cfg["tensor_parallel"]:
-        raise BadInput(f"--tensor_parallel={cfg['tensor_parallel']}: the {count} processes of "
-                       "torchrun cannot be cut into groups of that size")
     if cfg["B_p"] % count:
         nearest = max(count, round(cfg["B_p"] / count) * count)
         raise BadInput(f"--B_p={cfg['B_p']}: the {count} processes of GPUS_PER_RUN or torchrun "

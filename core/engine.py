@@ -8,10 +8,9 @@
     engine.sleep()                                  # frees GPU memory until the next load
     engine.quit = signals                           # a list; if it is not empty, raise Stopped
 
-HFEngine and VLLMEngine both have the methods generate, stream, load and sleep. Training uses the
-token ids that the engine sampled, never text that was tokenized again. A rollout depends only on
-the seed of its prompt and on its index among the prompt's rollouts, so neither the batch size nor
-the other prompts change it.
+HFEngine and VLLMEngine have the same methods. Training uses the token ids that the engine sampled,
+never text that was tokenized again. A rollout depends only on the seed of its prompt and on its
+index among the prompt's rollouts.
 """
 import contextlib
 import copy
@@ -31,7 +30,7 @@ from core.models import (WORLD, check_lengths, full_weights, is_bf16, is_checkpo
 
 
 class Stopped(Exception):
-    """Raised during generation if the process was asked to stop; the call returns no rollouts."""
+    """Raised during generation if the process was asked to stop."""
 
 
 # -------------------------------------------------------------------------------------------------
@@ -39,13 +38,11 @@ class Stopped(Exception):
 
 
 def set_threads(cfg):
-    """Set how many threads torch will use, and let idle threads sleep.
+    """Set how many threads torch will use, and let idle threads sleep, before torch is imported.
 
-    Call this function before torch is imported.
-    Without a GPU the default is one thread, because two runs with one thread each are faster than
-    one run with two threads. Two threads also make the last bits of the results differ each time
-    that the same command is started. Idle threads sleep, because spinning threads make every other
-    process many times slower. OMP_NUM_THREADS, OMP_WAIT_POLICY and --threads override the defaults.
+    Without a GPU the default is one thread, because two runs of one thread are faster than one of
+    two, whose last bits also differ from start to start. Spinning threads would slow other
+    processes down. OMP_NUM_THREADS, OMP_WAIT_POLICY and --threads override the defaults.
     """
     if cfg["threads"]:
         os.environ["OMP_NUM_THREADS"] = str(cfg["threads"])
@@ -58,13 +55,9 @@ def set_threads(cfg):
 def engine_name(cfg):
     """Return "hf" or "vllm", the engine that --engine selects, without importing vLLM.
 
-    --engine=auto selects vllm on a GPU and hf on a CPU. There is no fallback from vllm to hf. Call
-    this function before torch is imported, because it sets the number of threads.
-
-    Raises BadInput in these cases:
-    - the engine is not installed or does not accept the temperature;
-    - with --device=cuda, torch sees no GPU;
-    - with --device=auto, the machine has GPUs but torch sees none.
+    Call this function before torch is imported, because it sets the number of threads. Raises
+    BadInput if the engine is not installed or refuses the temperature, or if torch sees no GPU
+    although there is one or --device=cuda asks for one.
     """
     set_threads(cfg)
     import torch
@@ -92,16 +85,15 @@ def engine_name(cfg):
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
     """Return an HFEngine (name = hf) or a VLLMEngine (name = vllm) for the model at `path`.
 
-    model: the trained model, which was loaded from `path`, or None if nothing is trained in this
-    process; vLLM then gets the whole GPU. If `model` is on the meta device, the engine has no
-    useful weights before its first `load`. Raises BadInput if the model cannot be loaded.
+    model: the trained model, or None if nothing is trained in this process; vLLM then gets the
+    whole GPU. If `model` is on the meta device, the engine needs a `load` first. Raises BadInput if
+    the model cannot be loaded.
     """
     alone = model is None
     if alone:
         check_lengths(path, cfg)
     if name == "vllm" and not is_checkpoint(path):
-        # a training run on several ranks calls `load` before its first rollout, so the engine need
-        # not read the weights
+        # a training run on several ranks calls `load` before its first rollout
         load = "dummy" if WORLD > 1 and not alone else "auto"
         return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, alone=alone)
     if alone:
@@ -118,13 +110,9 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
 class HFEngine:
     """The transformers engine. On one CPU rank in fp32 it decodes with the trained model itself.
 
-    In four cases it decodes with a copy of the model, which `load` updates:
-    - on a GPU;
-    - in bf16, because the trained weights are in fp32;
-    - with several ranks, because the trained weights are sharded;
-    - with activation checkpointing, because checkpointed layers use no cache.
-    If `model` is on the meta device, the copy is on `device` and has no useful weights before
-    `load`.
+    It decodes with a copy, which `load` updates, on a GPU, in bf16 (trained weights are fp32), with
+    several ranks (they are sharded) and with activation checkpointing (such layers use no cache).
+    If `model` is on the meta device, the copy is on `device` and needs a `load` first.
     """
 
     def __init__(self, model, tokenizer, cfg, device=None):
@@ -141,7 +129,7 @@ class HFEngine:
             self.model, self.trained = lora.freeze(copy.deepcopy(model), bf16), None
             if model.device.type == "meta":
                 self.model.to_empty(device=device).tie_weights()
-                # the trained model's buffers have no values yet, so `load` copies the buffers later
+                # `load` copies the trained model's buffers, which have no values yet
                 self.trained = model
             self.model.to(device)
 
@@ -171,8 +159,7 @@ class HFEngine:
 def free_memory_share():
     """Return the share of this GPU's memory that vLLM may use if no trainer shares the GPU.
 
-    The share is at most 0.9. It is less if other processes, such as a desktop, hold GPU memory,
-    because vLLM refuses to start if it may use more memory than is free.
+    vLLM refuses to start if it may use more than is free.
     """
     import torch
     free, total = torch.cuda.mem_get_info()
@@ -184,19 +171,17 @@ class VLLMEngine:
 
     load="auto": the engine reads the weights at `path` when it is created.
     load="dummy": the engine has no useful weights until its method `load` is called.
-    alone: True if no trainer shares the GPU. Then the engine never sleeps.
+    alone: True if no trainer shares the GPU. Then the engine never sleeps. Each rank has its own
+    engine.
 
-    If tensor_parallel = 1, each rank has its own engine. Otherwise, each group of `tensor_parallel`
-    consecutive ranks shares one engine, and each GPU of the group holds a part of every layer.
-
-    The last bits of log-probs depend on which rollouts are decoded together. A resumed run may
-    decode other rollouts together, so it may differ from an uninterrupted run by rounding.
+    The last bits of log-probs depend on which rollouts are decoded together, so a resumed run may
+    differ from an uninterrupted run by rounding.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
         self.tokenizer, self.cfg, self.asleep, self.quit = tokenizer, cfg, False, ()
         longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
-        # set vLLM's environment variables now, because vLLM reads them when it is imported
+        # vLLM reads these variables when it is imported
         for key, value in dict(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1",
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
@@ -213,15 +198,13 @@ class VLLMEngine:
                 import vllm._custom_ops as ops
                 from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 
-                # ranks exchange data by gloo, because the shared memory that vLLM would use has the
-                # same name in all runs on a machine, so two runs would collide
+                # the shared memory that vLLM would use has the same name in all runs of a machine
                 CpuCommunicator._all_group_ranks_share_shm_group_name = lambda _: False
-                # no oneDNN, because it keeps packed copies of weights that `load` would not update
+                # oneDNN keeps packed copies of weights that `load` would not update
                 ops._supports_onednn = False
                 # vLLM's default compile backend needs g++, which may be missing
                 current_platform.simple_compile_backend = "eager"
-                # no chunked prefill, because it rewinds random generators, and those of a CPU
-                # cannot be rewound
+                # chunked prefill rewinds random generators, and those of a CPU cannot be rewound
                 more = dict(enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
@@ -230,25 +213,17 @@ class VLLMEngine:
                             enable_sleep_mode=not alone)
             bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
             more["dtype"] = "bfloat16" if bf16 else "float32"
-            self.group = None  # the process group of the ranks that share this engine
             if WORLD > 1:
-                size = cfg["tensor_parallel"]
-                more.update(distributed_executor_backend="external_launcher",
-                            tensor_parallel_size=size)
-                if size > 1:
-                    import torch.distributed as dist
-                    self.group, _ = dist.new_subgroups(size, backend="gloo")
-            # the default gen_batch is at most 512, because vLLM uses CUDA graphs only for up to 512
-            # rollouts at once (more on Blackwell) and is slower without them. On an H100 with a
-            # 0.5B model it made 28,000 tokens/s at 256 rollouts and 20,000 tokens/s at 1,024
+                more.update(distributed_executor_backend="external_launcher")
+            # gen_batch is at most 512 by default, because vLLM has CUDA graphs for up to 512
+            # rollouts: 28,000 tokens/s at 256 rollouts and 20,000 at 1,024 (0.5B on an H100)
             from vllm import LLM
             preload = os.environ.get("LD_PRELOAD", "")
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        # vLLM's CPU build adds libraries to LD_PRELOAD for its worker processes. We start no
-        # workers, so restore the old value. Otherwise, if a library's path has a space, the linker
-        # splits the path there, and each process that starts later prints a warning
+        # vLLM's CPU build adds libraries to LD_PRELOAD; a path with a space would make every later
+        # process print a warning
         os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
@@ -260,7 +235,7 @@ class VLLMEngine:
         The random generator of rollout i of prompt j has the seed seeds[j] // 2 + i.
         """
         outputs = {}
-        for j, outs in self.run_prompts(prompts, n, seeds):
+        for j, outs in self.run_requests(prompts, n, seeds):
             outputs[j] = outs
             if progress is not None:
                 progress.update(n)
@@ -268,37 +243,21 @@ class VLLMEngine:
 
     def stream(self, prompts, n, seeds):
         """Yield ([j], rollouts of prompt j) in the order in which the prompts finish."""
-        for j, outs in self.run_prompts(prompts, n, seeds):
+        for j, outs in self.run_requests(prompts, n, seeds):
             yield [j], self.to_tensors(outs)
 
-    def run_prompts(self, prompts, n, seeds):
-        """Yield (j, vLLM's n outputs for prompt j) for the prompts of this rank.
-
-        Ranks that share an engine must make the same requests in the same order. So each rank
-        requests the prompts of all ranks of its group, but yields only the outputs for its own
-        prompts.
-        """
-        parts = gather_group(self.group, list(zip(prompts, seeds)))
-        first = 0 if self.group is None else sum(
-            len(part) for part in parts[:self.group.rank()])
-        pairs = [pair for part in parts for pair in part]
-        for j, outs in self.run_requests(*(list(zip(*pairs)) or ([], [])), n):
-            if first <= j < first + len(prompts):
-                yield j - first, outs
-
-    def run_requests(self, prompts, seeds, n):
+    def run_requests(self, prompts, n, seeds):
         """Yield (j, vLLM's n outputs for prompt j) in the order in which the prompts finish.
 
-        About twice `gen_batch` requests are queued at a time, so that vLLM can begin a rollout when
-        another ends. They are not all queued at once, because a large problem set can need a
-        million requests. Raises Stopped after a stop signal.
+        About twice `gen_batch` requests are queued, so that vLLM can begin a rollout when another
+        ends, but not all, because a large problem set can need a million. Raises Stopped after a
+        stop signal.
         """
         from vllm import SamplingParams
         sampling = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
                     max_tokens=self.cfg["max_new_tokens"], ignore_eos=True,
                     stop_token_ids=self.stop, logprobs=0, flat_logprobs=True, detokenize=False)
         core, todo, running = self.llm.llm_engine, list(range(len(prompts)))[::-1], {}
-        steps = 0
         try:
             while todo or running:
                 while todo and core.get_num_unfinished_requests() < 2 * self.cfg["gen_batch"]:
@@ -309,11 +268,8 @@ class VLLMEngine:
                                              use_tqdm=False)
                     # enqueue returns NUMBER-RANDOM, but the output's request_id is only NUMBER
                     running[name.partition("-")[0]] = j
-                requests, steps = core.step(), steps + 1
-                # ranks that share an engine must stop together. They exchange `quit` only every 16
-                # steps, because the exchange takes time
-                if (self.group is None or steps % 16 == 0) and any(
-                        gather_group(self.group, bool(self.quit))):
+                requests = core.step()
+                if self.quit:
                     raise Stopped
                 for request in requests:
                     if request.finished:
@@ -330,10 +286,7 @@ class VLLMEngine:
                     stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
 
     def load(self, weights):
-        """Load (name, tensor) pairs of all parameters.
-
-        Cached keys and values are dropped, because they were computed with the old weights.
-        """
+        """Load (name, tensor) pairs of all parameters, and drop cached keys and values."""
         if self.asleep:
             self.llm.wake_up(tags=["weights"])
         missed, = self.llm.apply_model(
@@ -351,16 +304,6 @@ class VLLMEngine:
             self.asleep = True
 
 
-def gather_group(group, value):
-    """Return [the `value` of each rank of a process group], or [value] if `group` is None."""
-    if group is None:
-        return [value]
-    import torch.distributed as dist
-    values = [None] * group.size()
-    dist.all_gather_object(values, value, group=group)
-    return values
-
-
 def padded(rows, value, side="right"):
     """Stack lists into a tensor (number of lists, longest list), padded with `value` on `side`."""
     import torch
@@ -370,10 +313,8 @@ def padded(rows, value, side="right"):
 def stop_ids(ids, tokenizer):
     """Return the sorted ids of all tokens that end a response.
 
-    ids: the generation config's eos_token_id, which is one id, a list of ids or None. The
-    tokenizer's end token and the token that the chat template puts after an answer are added. They
-    are needed if the generation config has only the end token of the base model, because a chat
-    model ends its turn with another token.
+    ids: the generation config's eos_token_id: one id, a list of ids or None. It may have only the
+    end token of the base model, so the tokenizer's and that of the chat template are added.
     """
     named = ids if isinstance(ids, list) else [ids]
     return sorted({*named, tokenizer.eos_token_id, end_of_turn(tokenizer)} - {None})
@@ -409,10 +350,9 @@ def rollout_seed(*key):
 def sample_tokens(logits, u, temperature, top_p):
     """Sample a token per row of logits (R, V) by inverse CDF; return ids (R,) and log-probs (R,).
 
-    u (R,): uniforms in (0, 1]. Each row has its own uniform, so a rollout does not depend on the
-    other rollouts in its batch. The log-probs are at `temperature`. If top_p < 1, the log-probs are
-    renormalised over the nucleus: the smallest set of most likely tokens whose total probability is
-    at least top_p. Needs torch and transformers.
+    u (R,): uniforms in (0, 1]. Each row has its own, so a rollout does not depend on its batch. The
+    log-probs are at `temperature`, and renormalised over the nucleus if top_p < 1. Needs torch and
+    transformers.
     """
     import torch
     logp = torch.log_softmax(logits.float() / temperature, -1)
@@ -420,8 +360,7 @@ def sample_tokens(logits, u, temperature, top_p):
         from transformers import TopPLogitsWarper
         logp = torch.log_softmax(TopPLogitsWarper(top_p)(None, logp), -1)
     cdf = logp.exp().cumsum(-1)
-    # multiply u by the sum of the probabilities, which for a large vocabulary is not exactly 1 in
-    # fp32
+    # in fp32, the probabilities of a large vocabulary do not sum to 1
     tokens = (cdf < u[:, None] * cdf[:, -1:]).sum(-1)
     return tokens, logp.gather(-1, tokens[:, None])[:, 0]
 
@@ -429,11 +368,9 @@ def sample_tokens(logits, u, temperature, top_p):
 def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     """Return n rollouts for each prompt, generated by transformers, as a dict of CPU tensors.
 
-    prompts: P lists of token ids. seeds: P ints. cfg: a dict with temperature, top_p,
-    max_new_tokens and gen_batch. seeds[j] seeds a table of uniforms for prompt j, and rollout i of
-    the prompt uses row i of the table. So a rollout depends neither on `gen_batch` nor on the other
-    prompts. Raises Stopped once the list `quit` is not empty. The n rollouts of a prompt are
-    consecutive rows of the result, so a reshape to (P, n) gives the groups.
+    prompts: P lists of token ids. cfg: temperature, top_p, max_new_tokens, gen_batch. Rollout i of
+    prompt j uses row i of a table of uniforms with the seed seeds[j]. Raises Stopped once the list
+    `quit` is not empty. The n rollouts of a prompt are consecutive rows of the result:
         tokens (P n, T) int64: responses with their stop tokens, padded to the longest, T tokens
         logps (P n, T) float32: log-probs of the tokens, 0 in the padding
         length (P n,) int64: tokens of each response
@@ -473,8 +410,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
 def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     """Return (tokens, logps, length, stopped) of R rollouts, R / J for each of J prompts.
 
-    tokens and logps are (R, T). length and stopped are (R,). `generate` says what they contain. The
-    model runs over each prompt only once.
+    The results are as in `generate`. The model runs over each prompt only once.
         ids (J, L): the prompts, padded on the left
         mask (J, L): 1 at the tokens of a prompt, 0 in the padding
         u (R, T): uniforms, one per token
@@ -490,14 +426,11 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     cache = DynamicCache(config=model.config)
     padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
     position = (mask.cumsum(-1) - 1).clamp(min=0)
-    # a bf16 model needs autocast, because its buffers stay in fp32
-    bf16 = model.dtype == torch.bfloat16
-    # inference mode is faster than no_grad. The returned tensors are created before the block,
-    # because the update cannot use tensors that were created in inference mode
+    bf16 = model.dtype == torch.bfloat16  # needs autocast, because its buffers stay in fp32
+    # the returned tensors are created before inference mode, so that the update can use them
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        # pass logits_to_keep as an index tensor. With an int, the last hidden states would be a
-        # slice. To multiply a slice by the frozen output weights, torch would copy the weights once
-        # per prompt
+        # an index tensor, because for the slice that an int gives torch would copy the frozen
+        # output weights once per prompt
         last = torch.tensor([ids.shape[1] - 1], device=ids.device)
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
                        position_ids=position, past_key_values=cache,
@@ -518,7 +451,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
             left = int(alive.sum())
             if left == 0 or t == T - 1:
                 break
-            # drop ended rows only when a quarter has ended, because each drop copies the cache
+            # each drop of ended rows copies the cache
             if left <= 0.75 * len(row):
                 keep = alive.nonzero()[:, 0]
                 cache.reorder_cache(keep)  # batch_select_indices skips linear attention

@@ -22,7 +22,7 @@ from core.machine import cores
 # Keys that may change within one experiment: budget, folders, memory, speed, keys of other stages
 FREE = set("""C B_max data source revision question_key answer_key against keep_near problems s
               s_zero split
-              n_val shard runs out device gen_batch measure tensor_parallel
+              n_val shard runs out device gen_batch measure
               micro_tokens micro_logits
               activation_checkpointing gpu_memory threads save_every keep_last keep_at
               pass_at sample_every task task_args size ns bps seeds lrs view metric unit

@@ -127,30 +127,14 @@ def test_the_check_before_a_sweep():
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here")
-def test_tensor_parallel_generation(tiny, tmp_path):
-    """Two ranks with two engines, and two ranks with one engine, train alike.
-
-    Log-probs are close to the trainer's after every update. The first update has the same number of
-    tokens within 2%. If two tokens have the same probability in bf16, either may be sampled.
-    """
-    from transformers import LlamaConfig, LlamaForCausalLM
-    small, tokenizer = engine.load_model(tiny.model, "cpu")
-    LlamaForCausalLM(LlamaConfig(**small.config.to_dict() | dict(
-        hidden_size=128, head_dim=64, intermediate_size=128, num_key_value_heads=2,
-        num_attention_heads=2))).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    first = []
-    for size in (1, 2):
-        out = tmp_path / f"tensor_parallel{size}"
-        done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
-             "--", str(ROOT / "train_grpo.py"), *tiny.words, f"--model={tmp_path / 'model'}",
-             "--engine=vllm", "--device=cuda", "--gpu_memory=0.3", "--B_p=8", "--n=8", "--C=320",
-             "--lr_base=2e-3", "--warmup=0", f"--tensor_parallel={size}", f"--out={out}"],
-            capture_output=True, text=True, timeout=900, env=dict(os.environ))
-        assert done.returncode == 0, done.stderr[-9000:]
-        log = read_log(out / "log.jsonl")
-        steps = [r for r in log if r["type"] == "step"]
-        assert log[-1]["status"] == "budget" and all(r["tis_mean"] < 0.1 for r in steps)
-        first.append(steps[0]["tokens"])
-    assert first[0] == pytest.approx(first[1], rel=0.02)
+def test_two_gpus(tiny, tmp_path):
+    """Two ranks train, and log-probs are close to the trainer's after every update."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+         "--", str(ROOT / "train_grpo.py"), *tiny.words, "--engine=vllm", "--device=cuda",
+         "--gpu_memory=0.3", "--B_p=8", "--n=8", "--C=320", "--lr_base=2e-3", "--warmup=0",
+         f"--out={tmp_path}"], capture_output=True, text=True, timeout=900, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr[-9000:]
+    log = read_log(tmp_path / "log.jsonl")
+    assert log[-1]["status"] == "budget"
+    assert all(r["tis_mean"] < 0.1 for r in log if r["type"] == "step")
