@@ -103,7 +103,6 @@ config = dict(
     answer_key = "",              # column of the answer
     against = "data/aime24/problems.jsonl",  # test sets, separated by commas: problems that overlap
                                   # them are dropped; empty = none
-    keep_near = False,            # keep near duplicates; exact duplicates are always dropped
     task = "",                    # task of reasoning-gym, as in "countdown"
     task_args = "",               # the task's parameters as JSON, as in {"min_terms": 2}
     size = 9000,                  # how many problems to make
@@ -187,7 +186,7 @@ CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().item
 RUNNING = """device threads gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
-OF_OTHER_STAGES = """source revision question_key answer_key against keep_near task task_args size
+OF_OTHER_STAGES = """source revision question_key answer_key against task task_args size
     problems measure s_zero n_val shard runs out
     ns bps seeds lrs view metric unit eval_set delta epochs bin points""".split()
 # `data` and `split` are not part of the identity, because train_set and val_set are. `C` and

@@ -31,8 +31,7 @@ COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("pr
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 # the settings that decide the content of problems.jsonl
-SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
-              keep_near""".split()
+SETTINGS = "source revision question_key answer_key against model max_prompt_tokens".split()
 # messages about rows that were changed, not left out
 CHANGED = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
@@ -372,8 +371,8 @@ def drop_duplicates(problems, foreign, cfg):
     """
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))
-    kept, answers, counts = [], [], dict(against=0, exact=0, near=0)
-    for p, twin in zip(problems, twins(questions, theirs, not cfg["keep_near"])):
+    kept, answers, counts = [], [], dict(against=0, exact=0)
+    for p, twin in zip(problems, twins(questions, theirs)):
         if not twin:
             kept.append(p)
             continue

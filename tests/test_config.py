@@ -20,7 +20,7 @@ from core.log import append, atomic_write, read_log
 from core.machine import cores
 
 # Keys that may change within one experiment: budget, folders, memory, speed, keys of other stages
-FREE = set("""C B_max data source revision question_key answer_key against keep_near problems s
+FREE = set("""C B_max data source revision question_key answer_key against problems s
               s_zero split
               n_val shard runs out device gen_batch measure
               micro_tokens micro_logits

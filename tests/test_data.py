@@ -106,8 +106,6 @@ PLANTED = dict(
     original=(LONG, "3", ""),
     respelled=(RESPELLED.replace(" be given", "\n BE  given"), "3", "exact"),
     relabelled=(LONG, "4", "exact"),                                   # and a conflict
-    reworded=(LONG.replace("speed", "velocity"), "3", "near"),
-    hinted=(LONG + " Give a fraction.", "7", "near"),                  # and a conflict
     other_number=(LONG.replace("12", "13"), "3", ""),
     other_function=(LONG.replace("sin", "cos"), "5", ""),
     other_sign=(LONG.replace(r"f(x)=\sin x", r"f(x)=-\sin x"), "5", ""),
@@ -132,7 +130,7 @@ ROWS = [(sentence(i), str(i), "") for i in range(20)] + list(PLANTED.values())
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, script, model):
-    """Run the Guru script on a file of 43 rows in its data folder; return (folder, words, Done)."""
+    """Run the Guru script on a file of 41 rows in its data folder; return (folder, words, Done)."""
     data = tmp_path_factory.mktemp("guru")
     write_verl(data / FILE, [row[:2] for row in ROWS])
     test = write_jsonl(data / "aime/problems.jsonl",
@@ -146,18 +144,18 @@ def made(tmp_path_factory, script, model):
 def test_rows_that_are_kept_and_their_manifest(made, model):
     data, _, done = made
     problems = sample.read_problems(data / "problems.jsonl")
-    assert len(ROWS) == 43
+    assert len(ROWS) == 41
     assert [p["id"] for p in problems] == [f"guru-{i:05d}"
                                            for i, row in enumerate(ROWS) if not row[2]]
     for p, (q, a, _) in zip(problems, [row for row in ROWS if not row[2]]):
         assert p["prompt"] == f"{q.strip()} {BOX}"
         assert p["answer"] == ("34" if a == '["34"]' else "18" if "####" in a else a)
     for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
-                 "3 against", "2 exact", "2 near; 2 of these duplicates had another answer"):
+                 "3 against", "2 exact; 1 of these duplicates had another answer"):
         assert part in done.stdout, done.stdout
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
-    assert manifest["counts"] == dict(fates, rows=43, conflicts=2, not_text=0)
+    assert manifest["counts"] == dict(fates, rows=41, conflicts=1, not_text=0)
     assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
     assert manifest["set_hash"] == sample.set_hash(problems)
     assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}"
@@ -417,32 +415,11 @@ def test_normalization_of_spellings():
         assert spelled(a) != spelled(b), (a, b)
 
 
-def slow_twins(questions, foreign):
-    """Return what duplicates.twins returns, by comparing all pairs."""
-    def features(q):
-        words = duplicates.normalize(q)
-        return (spelled(q), {tuple(words[i:i + 3]) for i in range(max(1, len(words) - 2))},
-                [w for w in words if w in duplicates.MARKS or w[0].isdigit()])
-
-    def close(a, b):
-        return 5 * len(a[1] & b[1]) >= 4 * len(a[1] | b[1])
-
-    def holds(a, b):
-        return 5 * len(a[1] & b[1]) >= 4 * len(b[1])
-    mine, theirs, stay, found = list(map(features, questions)), list(map(features, foreign)), [], []
-    for i, q in enumerate(mine):
-        leak = [j for j, f in enumerate(theirs) if holds(q, f)]
-        equal = [j for j in stay if mine[j][0] == q[0]]
-        like = [j for j in stay if close(q, mine[j]) and q[2] == mine[j][2]]
-        found.append(("against", leak[0]) if leak else ("exact",
-                                                        equal[0]) if equal else ("near", like[0])
-                     if like else None)
-        stay += [i] * (found[-1] is None)
-    return found
-
-
-def test_near_duplicates_equal_those_of_the_slow_way():
+def test_leaks_and_duplicates_equal_those_of_the_slow_way():
     """The texts have 12 to 60 words and up to four changes, so many pairs are close to 0.8."""
+    def run(q):
+        words = duplicates.normalize(q)
+        return {tuple(words[i:i + 3]) for i in range(max(1, len(words) - 2))}
     rng, questions = random.Random(5), []
     foreign = [sentence(f"f{i}", 30) for i in range(10)]
     bases = foreign + [sentence(f"b{i}", n) for i, n in enumerate([12, 20, 30, 40, 60] * 4)]
@@ -451,11 +428,13 @@ def test_near_duplicates_equal_those_of_the_slow_way():
         for _ in range(rng.randrange(5)):
             words[rng.randrange(len(words))] = rng.choice([*WORDS, "3", "4", "+", "sin"])
         questions.append(" ".join(words) + rng.choice(["?", ".", "  ?"]))
-    found = duplicates.twins(questions, foreign)
-    assert found == slow_twins(questions, foreign)
-    assert min(Counter(twin and twin[0] for twin in found)[why]
-               for why in (None, "against", "exact", "near")) >= 10
-    assert duplicates.twins(questions, foreign) == found
+    expected, first = [], {}
+    for i, q in enumerate(questions):
+        leak = [j for j, f in enumerate(foreign) if 5 * len(run(q) & run(f)) >= 4 * len(run(f))]
+        same = None if leak else first.setdefault(spelled(q), i)
+        expected.append(("against", leak[0]) if leak else None if same == i else ("exact", same))
+    assert duplicates.twins(questions, foreign) == expected
+    assert min(Counter(twin and twin[0] for twin in expected).values()) >= 10
 
 
 # --------------------------------------------------------------------------------------------------
@@ -565,7 +544,7 @@ def test_test_problems_inside_an_instruction_are_found(guru, tmp_path, capsys, n
         against = write_jsonl(tmp_path / f"test{j}.jsonl", test)
         problems, counts, _, _ = rows_made(guru, tmp_path, capsys, wrapped + others,
                                            against=against)
-        assert (counts["against"], counts["kept"], counts["near"]) == (30, 5, 0)
+        assert (counts["against"], counts["kept"]) == (30, 5)
         assert all(sentence(i) in p["prompt"] for i, p in enumerate(problems))
 
 
@@ -664,14 +643,6 @@ def test_columns_that_belong_to_the_question(guru, tmp_path, capsys):
     assert "level" not in printed
     [p], _, _, printed = rows_made(guru, tmp_path, capsys, [row], "--question_key=body,question")
     assert p["prompt"] == f"{row['body']}\nHow many? {BOX}" and "not read" not in printed
-
-
-def test_keep_near(guru, tmp_path, capsys):
-    rows = [dict(question=q, answer="3") for q in (LONG, LONG.replace("speed", "velocity"),
-                                                   RESPELLED)]
-    for word, near, kept in (("--keep_near=false", 1, 1), ("--keep_near=true", 0, 2)):
-        _, counts, _, _ = rows_made(guru, tmp_path, capsys, rows, word)
-        assert (counts["exact"], counts["near"], counts["kept"]) == (1, near, kept)
 
 
 SHAPES = dict(  # file: (columns of a row, prompt, answer)
@@ -812,18 +783,6 @@ def test_a_leak_is_found_with_other_braces():
         assert duplicates.twins([test], [train]) == [("against", 0)], (a, b)
     other = "Let $z$ be given, with a modulus of two. Find all values of its square root, if any."
     assert duplicates.twins([other], [text.replace("{0}", LEAKS[0][0])]) == [None]
-
-
-def test_a_number_word_makes_another_problem():
-    text = ("A gardener writes down the coefficients of a polynomial of the {} degree that are not "
-            "zero, takes the derivative, writes down those of it and so on until a constant is "
-            "left. What is the smallest number of different numbers on the list?")
-    names = ["tenth", "eighth", "10th", "twelfth", "third", "8th", "second", "hundredth"]
-    found = duplicates.twins([text.format(name) for name in names], [])
-    assert found == [None] * len(names)
-    for a, b in (("two", "five"), ("five", "seven"), ("half", "double"), ("twenty", "thirty")):
-        pair = [text.format("tenth").replace("constant", f"{word} constants") for word in (a, b)]
-        assert duplicates.twins(pair, []) == [None, None]
 
 
 def test_equal_golds_in_other_notation_do_not_conflict(guru, tmp_path, capsys):
