@@ -37,14 +37,14 @@ from pathlib import Path
 # matrices are small, so two processes are faster than two threads
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import config  # imported first, so that Ctrl-C during the other imports prints no traceback
+import config
 from config import BadInput, at_k, derive, entry, parse
 from core.log import atomic_write, finished, finite, save_json
 import numpy as np
 
 from core import machine, plots, sweep
 
-TOY = dict(  # config keys that only this script has, each with (default, meaning)
+TOY = dict(  # keys that only this script has, each with (default, meaning)
     overlap=(1.0, "share of the logits from weights common to all problems; 0 = tabular"),
     responses=(8, "choices of a decision"),
     deciding=(3, "decisions of a rollout that all must be right for its reward"),
@@ -388,8 +388,8 @@ def train(cfg, world, seeds):
               for metric in (f"avg@{k}", f"best@{k}", f"worst@{k}")}
     versions = dict(python=sys.version.split()[0], numpy=np.__version__)
     of_seeds = [dict(cfg, seed=seed) for seed in seeds]
-    logs = [[dict(type="header", schema=1, config=own, derived=derive(own, TOY),
-                  versions=versions, commit=machine.commit(), device="cpu",
+    logs = [[dict(type="header", schema=1, config=own, derived=derive(own),
+                  source="bandit_toy.py", versions=versions, commit=machine.commit(), device="cpu",
                   time=time.strftime("%Y-%m-%dT%H:%M:%S%z"))] for own in of_seeds]
     # if eval_every is 0, evaluate only at the start and at the end
     every = cfg["eval_every"] or math.inf
@@ -428,7 +428,7 @@ def train(cfg, world, seeds):
 # A sweep
 
 def folder_of(cfg):
-    return Path(cfg["runs"]) / config.run_name(cfg, TOY)
+    return Path(cfg["runs"]) / config.run_name(cfg)
 
 
 def train_all(cells):
@@ -465,8 +465,8 @@ def in_parallel(function, *columns):
 
 def check_world(cfg):
     """Raise BadInput if a value in `cfg` is out of range or turns on what the toy does not have."""
-    limits = dict(responses=(2, 256), deciding=(1, 1000), features=(1, 1000), overlap=(0, 1),
-                  skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
+    limits = dict(n_val=(1, 10 ** 6), responses=(2, 256), deciding=(1, 1000),
+                  features=(1, 1000), overlap=(0, 1), skill=(0, 1), pool=(1, 10 ** 6), D=(0, cfg["pool"], "problems of the pool"),
                   B_p=(1, cfg["D"] or cfg["pool"], "training problems"))
     for key, (least, most, *what) in limits.items():
         if not least <= cfg[key] <= most:
@@ -486,6 +486,8 @@ def main(argv):
         raise BadInput("data/bandit/defaults.json: not found; start bandit_toy.py in the folder of "
                        "the repository")
     cfg = parse(["--data=data/bandit", *[word for word in argv if word != verb]], __doc__, TOY)
+    # the world is a part of the run's identity, as the problem files of a language model are
+    cfg["train_set"] = cfg["val_set"] = " ".join(f"{key}={cfg[key]}" for key in (*TOY, "n_val"))
     cells, runs = [cfg] if verb == "run" else sweep.cells(cfg), Path(cfg["runs"])
     for c in cells:
         config.check_run(c), check_world(c)

@@ -42,8 +42,6 @@ config = dict(
     D = 0,                        # training problems to use; a larger D includes the problems of a
                                   # smaller D; 0 = all
     seed = 0,                     # seed for the choice and order of problems and for every rollout
-    tag = "",                     # any name; a new tag starts new runs, for example after you edit
-                                  # the code; empty = none
     # How the budget is spent: C = B_p n M
     B_p = 32,                     # problems per batch
     n = 16,                       # rollouts per problem, 2 or more
@@ -96,16 +94,6 @@ config = dict(
     eval_every = 16384,           # rollouts between evaluations; 0 = only before and after training
     k = 4,                        # k of avg@k, best@k, worst@k
     samples = 4,                  # rollouts per problem in an evaluation, k or more
-    # Making problems (data/NAME/prepare.py); empty = the default of that script
-    source = "",                  # .parquet or .jsonl file, or OWNER/NAME:FILE of a hub data set
-    revision = "",                # commit, tag or branch of the hub data set
-    question_key = "",            # column of the question; a.b = field b of column a
-    answer_key = "",              # column of the answer
-    against = "data/aime24/problems.jsonl",  # test sets, separated by commas: problems that overlap
-                                  # them are dropped; empty = none
-    task = "",                    # task of reasoning-gym, as in "countdown"
-    task_args = "",               # the task's parameters as JSON, as in {"min_terms": 2}
-    size = 9000,                  # how many problems to make
     # Difficulty (sample.py)
     problems = "",                # problem file to measure; empty = problems.jsonl of `data`
     measure = 0,                  # problems to measure, drawn at random; 0 = all
@@ -114,9 +102,6 @@ config = dict(
                                   # levels; 0 = no levels
     n_val = 0,                    # validation problems held out of each split; 0 = 300, but at most
                                   # a quarter of the split
-    shard = "",                   # i/k: one of k parallel processes; this one measures every k-th
-                                  # problem from i on; empty = measure the problems that are left,
-                                  # then write the splits
     # Running: folders, hardware, memory, checkpoints. None changes a result beyond rounding
     runs = "",                    # folder of a sweep, with one folder per run; empty = runs/RECIPE
                                   # for the embedded model, else runs/DATA_MODEL_RECIPE
@@ -186,8 +171,7 @@ CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().item
 RUNNING = """device threads gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
-OF_OTHER_STAGES = """source revision question_key answer_key against task task_args size
-    problems measure s_zero n_val shard runs out
+OF_OTHER_STAGES = """problems measure s_zero n_val runs out
     ns bps seeds lrs view metric unit eval_set delta epochs bin points""".split()
 # `data` and `split` are not part of the identity, because train_set and val_set are. `C` and
 # `B_max` are not part of it either, because a larger budget continues a run.
@@ -198,30 +182,11 @@ class BadInput(ValueError):
     """The user's input cannot be used. The message is one line that names the key or the file."""
 
 
-# the environment variables that run_sweep.sh and core/sweep.py read
-VARIABLES = ("NS BPS SEEDS LRS C B_MAX MODEL DATA OUT TASK DRY_RUN PRUNE JOBS GPUS_PER_RUN LAUNCH "
-             "PYTHON").split()
-INTERRUPTED = "interrupted; run the same command again to continue"
-
-
-def on_exception(kind, value, trace):
-    """Handle Ctrl-C during the imports, before `entry` runs: print one line, exit with 130."""
-    if not issubclass(kind, KeyboardInterrupt):
-        return sys.__excepthook__(kind, value, trace)
-    print(f"{Path(sys.argv[0]).name}: {INTERRUPTED}", file=sys.stderr, flush=True)
-    os._exit(130)
-
-
-sys.excepthook = on_exception
-
-
 def entry(main):
     """Run a script's `main(argv)` and exit: code 2 on bad input, 1 if a file cannot be written."""
     name = Path(sys.argv[0]).name
-    # if torch or vLLM crash in native code, faulthandler prints the Python stack. It cannot be
-    # enabled if stderr is closed or is not a file
-    with contextlib.suppress(OSError, RuntimeError):
-        faulthandler.enable()
+    with contextlib.suppress(OSError, RuntimeError):  # stderr is closed or is not a file
+        faulthandler.enable()  # prints the Python stack if torch or vLLM crash in native code
     try:
         sys.exit(main(sys.argv[1:]))
     except BadInput as e:
@@ -233,9 +198,8 @@ def entry(main):
         what = f"{e.filename or 'cannot write'}: {e.strerror or e}"
         code, message = 1, f"{what}; fix this, then run the same command again to continue"
     except KeyboardInterrupt:
-        code, message = 130, INTERRUPTED
-    # If all ranks fail, only rank 0 should print the error. So each of the other ranks waits 3 s,
-    # and torchrun stops the rank during this time. A rank that is not stopped prints its own error
+        code, message = 130, "interrupted; run the same command again to continue"
+    # if all ranks fail, torchrun stops the others within 3 s, and only rank 0 prints the error
     if os.environ.get("RANK", "0") != "0":
         time.sleep(3)
         name = f"[rank {os.environ['RANK']}] {name}"
@@ -276,7 +240,7 @@ def cast(key, value, keys=config):
 
 
 def plain(name):
-    """Return a name in lower case without _ and -, so that DRY_RUN and --dry-run compare equal."""
+    """Return a name in lower case without _ and -."""
     return name.lower().replace("_", "").replace("-", "")
 
 
@@ -292,14 +256,10 @@ def choose(key, value, choices):
 def set_key(cfg, key, value, source="--", keys=config):
     """Set cfg[key]; key "recipe" also sets the recipe's keys. Raise BadInput on an unknown key."""
     if key not in keys:
-        names = {plain(name): name for name in (*VARIABLES, *keys)}
+        names = {plain(name): name for name in keys}
         name = names[difflib.get_close_matches(plain(key), names, 1, 0)[0]]
-        if name in keys:
-            hint = f"no such key, the nearest is {name} (--help lists all keys)"
-        else:
-            hint = (f"no such key; {name} is a variable of run_sweep.sh, as in "
-                    f"{name}={shlex.quote(str(value or 1))} bash run_sweep.sh easy")
-        raise BadInput(f"{source}{key}={value}: {hint}")
+        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {name} (--help lists "
+                       "all keys)")
     cfg[key] = cast(key, value, keys)
     if key in CHOICES:
         choose(key, cfg[key], CHOICES[key])
@@ -384,12 +344,8 @@ def folder_defaults(given, keys):
 
 
 def sweep_folder(cfg, name):
-    """Return the default folder of a sweep.
-
-    name: for a study, `atlas`; for a recipe, its name. The name of the split is added if a sweep
-    does not use the recipe's own split. The folder is runs/NAME if the problems and the base model
-    are those of this repository. Otherwise the folder is runs/DATA_MODEL_NAME, so that no two
-    sweeps share a folder.
+    """Return the default folder of a sweep: runs/NAME for the models of data/arithmetic, else
+    runs/DATA_MODEL_NAME. name: the recipe and, if it is another one, the split.
     """
     data, model = (Path(cfg[key]).resolve() for key in ("data", "model"))
     home = Path(config["data"]).resolve()
@@ -399,7 +355,7 @@ def sweep_folder(cfg, name):
 
 
 def files(value):
-    """Return the list of files in `value`, the comma-separated text of `val_set` or `against`."""
+    """Return the list of files in a comma-separated text."""
     return [word.strip() for word in value.split(",") if word.strip()]
 
 
@@ -409,8 +365,7 @@ def check(cfg):
         if not ok:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
     need(cfg["n"] >= 2, "n", "expected 2 or more; an advantage compares the rollouts of a problem")
-    need(cfg["n_val"] or not is_toy(cfg), "n_val", "must be 1 or more")
-    least = dict.fromkeys("""B_p C k samples s size updates max_prompt_tokens max_new_tokens
+    least = dict.fromkeys("""B_p C k samples s updates max_prompt_tokens max_new_tokens
                              gen_batch micro_tokens micro_logits
                              verify_bytes""".split(), 1)
     most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600)
@@ -436,9 +391,6 @@ def check(cfg):
          f"must be at most samples={cfg['samples']}, the rollouts per problem in an evaluation")
     need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward|train", cfg["metric"]), "metric",
          "expected avg@k, best@k, worst@k, reward or train, as in --metric=best@4")
-    shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"])
-    need(not cfg["shard"] or (shard and int(shard[1]) < int(shard[2])), "shard",
-         "expected i/k with i from 0 to k - 1, as in 0/8")
     numbers = "whole numbers, {} or more, with spaces between, as in"
     for keys, word, what in (
             ("ns", r"[2-9]|[1-9]\d+", numbers.format(2) + ' "2 4 8"'),
@@ -456,16 +408,15 @@ def check(cfg):
 # --------------------------------------------------------------------------------------------------
 # What is derived from the dict: updates, lr, the run's identity and its command
 
-def derive(cfg, own=None):
+def derive(cfg):
     """Return dict(B, M, lr, run): rollouts per update, updates, learning rate, name of the run.
 
-    The learning rate depends on the number of rollouts in the loss, B_p n_train, which is less than
-    B if n_train < n (paper, section 3, factor 3). own: the script's own keys, as in `parse`.
+    The learning rate depends on the rollouts in the loss, B_p n_train (paper, section 3, factor 3).
     """
     B = cfg["B_p"] * cfg["n"]
     M = cfg["C"] // B  # C = B_p n M
     lr = cfg["lr_base"] * lr_factor(cfg["B_p"] * (cfg["n_train"] or cfg["n"]), cfg["lr_scaling"])
-    return dict(B=B, M=M, lr=lr, run=run_name(cfg, own))
+    return dict(B=B, M=M, lr=lr, run=run_name(cfg))
 
 
 def lr_factor(B, scaling):
@@ -515,34 +466,17 @@ def check_processes(cfg, count):
                        f"cannot share its problems evenly; the nearest B_p is {nearest}")
 
 
-def is_toy(cfg):
-    """Return whether cfg is a run of bandit_toy.py, which has its own problems and keys."""
-    return str(cfg.get("data")).rstrip("/") == "data/bandit"
-
-
 def complete(cfg):
-    """Return the config of a log or of sweep.json with all keys. Missing keys get their default.
-
-    Keys that are not in `config` are dropped. But a run of bandit_toy.py keeps all its keys.
-    """
-    # Old logs in results/ have activation_checkpointing=False, which was the default, and an old
-    # default of gpu_memory. Both keys get the present defaults instead
-    if cfg.get("activation_checkpointing") is False:
-        cfg = {key: value for key, value in cfg.items()
-               if key not in ("activation_checkpointing", "gpu_memory")}
-    own = {key: value for key, value in cfg.items() if is_toy(cfg) and key not in config}
-    return {key: cfg.get(key, default) for key, default in config.items()} | own
+    """Return a logged config with exactly the keys of `config`; missing ones get their default."""
+    return {key: cfg.get(key, default) for key, default in config.items()}
 
 
 def identity(cfg):
-    """Return the part of a config that identifies a run, {key: value}.
+    """Return the part of a config that identifies a run: all keys that are not in FREE or unused.
 
-    Keys in FREE are left out, and so are keys that the run does not use: the keys of the critic if
-    algo is not ppo, and the limits of the verifier if answers are compared exactly.
+    Unused are the critic's keys if algo is not ppo, and the verifier's limits if it is exact.
     """
     out = {key: value for key, value in complete(cfg).items() if key not in FREE}
-    if is_toy(cfg):  # the toy has no val_set file; it draws n_val validation problems itself
-        out["n_val"] = cfg["n_val"]
     unused = [] if out["algo"] == "ppo" else ["gamma", "lam", "critic_lr", "value_clip"]
     unused += ["verify_s", "verify_bytes"] if out["verifier"] == "exact" else []
     for key in unused:
@@ -561,17 +495,13 @@ def lrs_of(cfg):
     return sorted({float(word) for word in cfg["lrs"].split()} or {cfg["lr_base"]})
 
 
-def run_name(cfg, own=None):
-    """Return the folder name of a run. own: the script's own keys, as in `parse`.
+def run_name(cfg):
+    """Return the folder name of a run, which ends in a hash of the values off their defaults.
 
-    The name ends in a hash of the values that differ from the defaults. So a key that is added to
-    `config` later renames no old run.
+    So a key that is added to `config` later renames no old run.
     """
-    # the defaults of verifier and n_val have changed; names use the old ones, so that no run is
-    # renamed
-    defaults = dict(config, verifier="exact", n_val=300)
-    defaults |= {key: default for key, (default, _) in (own or {}).items()}
-    off = {key: value for key, value in identity(cfg).items() if value != defaults.get(key)}
+    defaults = dict(config, verifier="exact")  # the default when runs got their first names
+    off = {key: value for key, value in identity(cfg).items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(off, sort_keys=True).encode()).hexdigest()[:8]
     return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{digest}"
 
@@ -597,7 +527,7 @@ def check_same(folder, old, cfg):
     if differ:
         raise BadInput(f"{folder}: holds a run of another config: "
                        + ", ".join(f"{key}={old[key]} there, {new[key]} now" for key in differ)
-                       + "; give another --out, or --tag=NAME for a new run")
+                       + "; give another --out or OUT=FOLDER")
 
 
 def command(cfg, more=(), python="python", launch="", gpus=1):
@@ -614,16 +544,13 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
         words.append(f"--model={cfg['model']}")
     plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
     skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    # The logs in results/ have device=auto. The commands printed for them leave out --device, so
-    # the device in the data folder's defaults.json applies. This is harmless, because the device
-    # changes a result only by rounding
-    if cfg["device"] == "auto":
+    if cfg["device"] == "auto":  # leave the choice to the data folder's defaults.json
         skip.add("device")
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
         if key not in skip and cfg[key] != plain.get(key):
             words.append(f"--{key}={cfg[key]}")
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
-    script = ["bandit_toy.py", "run"] if is_toy(cfg) else ["train_grpo.py"]
+    script = ["train_grpo.py"]
     # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
     # torchrun reads our --n= as short for one of its own options
     if gpus > 1:

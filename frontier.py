@@ -184,7 +184,7 @@ def analyse(cfg, runs=None):
     """
     part, dropped = "train" if cfg["metric"] == "train" else cfg["eval_set"], []
     if runs is None:
-        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["tag"],
+        runs, dropped = read_runs(cfg["runs"], cfg["metric"], cfg["unit"], part, "",
                                   cfg["epochs"])
     grid, cells = cells_of(runs, cfg["metric"])
     count = Counter(c.lr for c in cells)
@@ -226,7 +226,7 @@ def notes_of(sweep):
 # fit_sigmoid.py makes frontier.json again if the file's `schema` is not SCHEMA, or if a
 # setting in JSON_KEYS has changed. `asked` in the file has the settings with which it was made
 SCHEMA = 3
-JSON_KEYS = "runs metric unit bin delta eval_set tag epochs B_max k".split()
+JSON_KEYS = "runs metric unit bin delta eval_set epochs B_max k".split()
 
 
 def settings(argv):

@@ -47,8 +47,7 @@ PY=${PYTHON:-.venv/bin/python}
 
 # ---- command-line words for all stages ----------------------------------------------------------
 args=()
-for pair in DATA:data MODEL:model NS:ns BPS:bps SEEDS:seeds LRS:lrs C:C B_MAX:B_max OUT:runs \
-            TASK:task; do
+for pair in DATA:data MODEL:model NS:ns BPS:bps SEEDS:seeds LRS:lrs C:C B_MAX:B_max OUT:runs; do
     name=${pair%:*}
     [ -n "${!name:-}" ] && args+=("--${pair#*:}=${!name}")
 done

@@ -34,10 +34,10 @@ import itertools
 import json
 import os
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
-# import config first, so that Ctrl-C during the other imports prints no traceback
 from config import BadInput, at_k, choose, entry, parse, read_json
 import numpy as np
 
@@ -466,7 +466,11 @@ def report(counts, faults, splits, cfg, path):
 def main(argv):
     if argv[:1] == ["mix"]:
         return main_mix(argv[1:])
-    cfg = parse(argv, __doc__)
+    cfg = parse(argv, __doc__, dict(shard=("", "i/k: one of k parallel processes, which measures "
+                                           "every k-th problem from i on and writes no splits")))
+    shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"] or "0/1")
+    if not shard or int(shard[1]) >= int(shard[2]):
+        raise BadInput(f"--shard={cfg['shard']}: expected i/k with i from 0 to k - 1, as in 0/8")
     choose("verifier", cfg["verifier"], verifier.REWARDS)
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if cfg["split"] == "all":

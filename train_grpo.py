@@ -9,7 +9,7 @@ r"""train_grpo.py: train a model by RL on C = B_p n M rollouts -> runs/SWEEP/RUN
 The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/.
 The same command again resumes a run that was stopped or killed; if the run is finished, nothing
 happens. A larger --C continues a finished run. The folder's name depends on the config and not on
-the code, so if you edit the code, use --tag=NAME to start a new run. Every random draw depends only
+the code, so if you edit the code, use --out=FOLDER to start a new run. Every random draw depends only
 on the seed, the step, the problem and the rollout's index in its group. So with the transformers
 engine a resumed run writes the same log as an uninterrupted run. If the number of ranks changes,
 the log differs by rounding only.
@@ -834,7 +834,7 @@ class Run:
         # --model is another run's folder, which now has newer weights than when this run began
         if before != base:
             raise BadInput(f"{self.folder}: began with the weights in {before}, but "
-                           f"--model={cfg['model']} has newer ones; --tag=NAME starts a new run")
+                           f"--model={cfg['model']} has newer ones; --out=FOLDER starts a new run")
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
@@ -872,7 +872,7 @@ class Run:
         saved = models.load_checkpoint(folder, self.learner.trained()) if has_header else None
         if saved is None and progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false), "
-                           "so a larger C cannot continue it; --tag=NAME starts a new run")
+                           "so a larger C cannot continue it; --out=FOLDER starts a new run")
         state = self.state = saved or dict(
             step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0,
             seen={}, seen_reward=0)

@@ -40,7 +40,7 @@ def mixed_code(begun):
         return ""
     old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))
     return (f"begun by commit {old}; the code now is {now}. If you do not want to mix them, "
-            "--tag=NAME starts new runs")
+            "OUT=FOLDER starts new runs")
 
 
 def commit():

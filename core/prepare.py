@@ -5,6 +5,7 @@
 Files that exist are not made again. prepare.py of the data folder, which can be any program, and
 sample.py, which holds GPUs, run in their own processes.
 """
+import os
 import re
 import shlex
 import signal
@@ -59,10 +60,9 @@ def make(file, cfg, given, places):
         if not (file.parent / "prepare.py").exists():
             raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
         call(file.parent / "prepare.py", f"--data={file.parent}")
-    # 2. problems and base model. With --task, prepare.py always runs, because it refuses problems
-    # of another task, which the name of a run does not show
-    has_task = any(w.startswith(("--task=", "--task_args=")) for w in given)
-    if (has_task or lacks(data, model, file)) and (data / "prepare.py").exists():
+    # 2. problems and base model. With TASK, prepare.py always runs, because it refuses problems of
+    # another task, which the name of a run does not show
+    if (os.environ.get("TASK") or lacks(data, model, file)) and (data / "prepare.py").exists():
         print(f"problems and base model: {data}/prepare.py", flush=True)
         call(data / "prepare.py", *words)
     # 3. splits: of all problems, by difficulty, or mixtures of levels

@@ -15,7 +15,7 @@ import re
 import sys
 from pathlib import Path
 
-from config import BadInput, config, files, parse
+from config import BadInput, files, parse
 from core import math_answers, models, sandbox
 from core.duplicates import twins
 from core.log import save_json
@@ -30,6 +30,13 @@ COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("pr
 # file is the default of --against. If it is missing, the prepare.py that needs it makes it first
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
+AGAINST = "data/aime24/problems.jsonl"
+OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
+    source=("", ".parquet or .jsonl file, or OWNER/NAME:FILE of a hub data set"),
+    revision=("", "commit, tag or branch of the hub data set"),
+    question_key=("", "column of the question; a.b = field b of column a"),
+    answer_key=("", "column of the answer"),
+    against=(AGAINST, "test sets, separated by commas: problems that contain theirs are dropped"))
 # the settings that decide the content of problems.jsonl
 SETTINGS = "source revision question_key answer_key against model max_prompt_tokens".split()
 # messages about rows that were changed, not left out
@@ -395,7 +402,7 @@ def read_against(cfg):
     """Return the problems of the --against files. If AIME24's default file is missing, make it."""
     problems = []
     for path in files(cfg["against"]):
-        if path == config["against"]:  # the default path of --against is relative to the repository
+        if path == AGAINST:  # the default path is relative to the repository
             path = ROOT / path
             if not path.exists():
                 # Use --model=none, which sets no length limit. If a long test problem were left out
@@ -412,7 +419,7 @@ def prepare(argv, own, doc):
     argv: the command line of prepare.py, including `--data=`. own: the defaults of the folder, a
     dict of name, source, revision and columns. doc: the docstring of prepare.py.
     """
-    cfg = parse(argv, doc)
+    cfg = parse(argv, doc, OWN)
     folder = Path(cfg["data"])
     out = folder / "problems.jsonl"
     cfg["revision"] = cfg["revision"] or ("main" if cfg["source"] else own["revision"])

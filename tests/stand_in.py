@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RUN = "config.py", "frontier.py", "fit_sigmoid.py"
 # scripts that have only the keys of config.py, so that its checks of values apply as well
-PLAIN = "train_grpo.py", "sample.py", "evaluate.py"
+PLAIN = "train_grpo.py", "evaluate.py"
 
 
 def check_words(script, words):

@@ -439,6 +439,10 @@ def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
     shutil.copy(world.folder / "aime.parquet", data / "aime24/train-00000-of-00001.parquet")
     aime = run_script("data/aime24/prepare.py", f"--data={data / 'aime24'}", "--model=none")
     assert aime.code == 0, aime
+    made = run_script("data/guru_math/prepare.py", f"--data={data / 'guru_math'}",
+                      f"--model={world.model}", "--max_prompt_tokens=40",
+                      f"--against={data / 'aime24/problems.jsonl'}")
+    assert made.code == 0, made
     free = {k: v for k, v in os.environ.items()
             if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN",
                          "GPUS_PER_RUN")}
@@ -447,7 +451,7 @@ def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
                       BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT),
                       HF_HUB_OFFLINE="1")
     words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6",
-             "--eval_every=16", "--save_every=0", f"--against={data / 'aime24/problems.jsonl'}"]
+             "--eval_every=16", "--save_every=0"]
     done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env,
                           capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done

@@ -288,20 +288,6 @@ def test_invalid_rewards_in_logs_without_counts(copied, value):
     assert [run["n"] for run in runs] == [4, 32]
 
 
-def test_a_tag_picks_its_runs(tmp_path):
-    """--tag selects tagged runs; without it only the runs of sweep.json are used."""
-    logs = simulate(tmp_path, ns=(4, 16), evals=8)
-    plan_for(tmp_path, logs[32, 4, 0], cells=[dict(B_p=32, n=n, seed=0) for n in (4, 16)])
-    simulate(tmp_path, ns=(4, 64), evals=8, words=("--tag=mine",))
-    assert {run["n"] for run in read_runs(tmp_path)[0]} == {4, 16}
-    runs, dropped = read_runs(tmp_path, tag="mine")
-    assert {run["n"] for run in runs} == {4, 64} and not dropped
-    assert missing_cells(tmp_path, runs, dropped) == []
-    front = sim.analyse(tmp_path, "--tag=mine")
-    assert {r["n"] for r in front["runs_used"]} == {4, 64} and front["config"]["tag"] == "mine"
-    assert bad(frontier, f"--runs={tmp_path}", "--tag=yours").startswith("--tag=yours: no run in ")
-
-
 def test_a_sweep_in_several_folders(tmp_path):
     """Two machines ran one seed each. The plan of the first folder sets the experiment."""
     for seed in (0, 1):

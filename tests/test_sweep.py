@@ -197,7 +197,6 @@ def test_splits_that_another_model_or_verifier_measured_are_refused(tmp_path, ti
     ("medium", {}, ["medium", "easy, hard, mixed"]), ("easy n=4", {}, ["n=4", "--key=value"]),
     ("easy -n", {}, ["-n"]),
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
-    ("easy --dry_run=1", {}, ["--dry_run=1"]),
     ("easy --n=7", {}, ["--n=7", "--ns"]), ("easy --seed=1", {}, ["--seed=1", "--seeds"]),
     ("easy --verifier=exakt", {}, ["--verifier=exakt", "nearest is exact"]),
     ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
@@ -257,7 +256,7 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
              "--ns=2", "--bps=2", "--C=16", "--eval_every=4"]
     env = {"PYTHON": sys.executable}
     assert run_script("core.prepare", *words, env=env).code == 0
-    done = run_script("core.prepare", *words, "--task=lcm", env=env)
+    done = run_script("core.prepare", *words, env=env | dict(TASK="lcm"))
     assert done.code and "was made with task=gcd" in done.stderr, done
 
 
@@ -450,13 +449,6 @@ def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words
                           cwd=tmp_path, env=free | env | dict(PYTHONPATH=str(tmp_path)))
     policy = env.get("OMP_WAIT_POLICY", "passive")
     assert done.stdout == f"{threads} {policy} false\n", done
-
-
-@pytest.mark.parametrize("name", ["train_grpo.py", "evaluate.py", "sample.py", "bandit_toy.py"])
-def test_ctrl_c_while_a_script_imports_is_one_line(tmp_path, name):
-    (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    done = run_script(name, env=dict(PYTHONPATH=str(tmp_path)))
-    assert done.code == 130 and done.stderr == f"{name}: {config.INTERRUPTED}\n", done
 
 
 @pytest.mark.parametrize("make", [

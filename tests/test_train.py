@@ -1433,7 +1433,7 @@ def test_a_checkpoint_keeps_the_sum_of_rewards(tiny, tmp_path, monkeypatch):
 
 
 def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, capfd):
-    """If other code began a run, a warning names its commit. --tag starts another run."""
+    """If other code began a run, a warning names its commit."""
     shutil.copytree(straight, tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "run/log.jsonl"
@@ -1444,7 +1444,7 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
         log.write_text(line.ljust(len(header)) + "\n" + rest)  # the checkpoint knows its length
         monkeypatch.setattr(machine, "commit", lambda: now)
         assert train_grpo.main([*words, f"--C={C}"]) == 0
-        return "".join(line for line in capfd.readouterr().err.splitlines() if "--tag=NAME" in line)
+        return "".join(line for line in capfd.readouterr().err.splitlines() if "OUT=FOLDER" in line)
     assert warning("a", "a", C) == ""  # the run is finished, and the code is the same
     assert warning("a", "b", C)  # finished, and the code is not the same
     text = "run: this run was begun by commit {}; the code now is {}. "
@@ -1454,7 +1454,3 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
                                     ("a+", "a+", text.format("a with edits", "a with edits"))):
         assert warning(begun_by, now).startswith(expected)
     assert warning("a+", None) == ""  # not a git repository
-    with pytest.raises(BadInput, match="tag= there, mine now"):
-        train_grpo.main([*words, "--tag=mine"])
-    names = {config.run_name(parse([*words, f"--tag={tag}"])) for tag in ("", "mine", "other")}
-    assert len(names) == 3 and config.run_name(parse(words)) in names

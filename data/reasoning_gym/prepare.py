@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, entry, parse
-from core.gym_problems import SETTINGS, draw, gradable, problem_from, tasks, write
+from core.gym_problems import SETTINGS, SIZE, draw, gradable, problem_from, tasks, write
 from core.problems import is_made
 
 
@@ -53,7 +53,11 @@ def check_task(cfg):
 
 
 def main(argv):
-    cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__)
+    own = dict(task=(os.environ.get("TASK", ""), "task, as in countdown; default: $TASK"),
+               task_args=("", "the task's parameters as JSON, as in {\"min_terms\": 2}"), **SIZE)
+    cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__, own)
+    if cfg["size"] < 1:
+        raise BadInput(f"--size={cfg['size']}: must be 1 or more")
     folder, cfg["n_val"], name = Path(cfg["data"]), cfg["n_val"] or 300, cfg["task"]
     args, count = check_task(cfg), cfg["size"] + cfg["n_val"]
     if is_made(folder, cfg, SETTINGS):

@@ -111,16 +111,13 @@ def make_problems(cfg):
 
 
 def main(argv):
-    sizes = [f"--{key}={read_json(HERE / 'defaults.json')[key]}" for key in ("size", "n_val")]
-    cfg = parse([f"--data={os.path.relpath(HERE)}", *sizes, *argv], __doc__)
-    for key in ("task", "task_args", "source"):
-        if cfg[key]:
-            raise BadInput(f"--{key}={cfg[key]}: this script always makes the same sums and model; "
-                           "data/reasoning_gym/prepare.py makes problems of other tasks")
+    n_val = f"--n_val={read_json(HERE / 'defaults.json')['n_val']}"
+    own = dict(gym_problems.SIZE, size=(4600, gym_problems.SIZE["size"][1]))
+    cfg = parse([f"--data={os.path.relpath(HERE)}", n_val, *argv], __doc__, own)
     data = Path(cfg["data"])
     base, is_named = data / "base", any(word.startswith("--model=") for word in argv)
     gym_problems.tasks()  # raises BadInput if reasoning-gym is missing
-    if is_made(data, cfg, gym_problems.SETTINGS):
+    if is_made(data, cfg, [key for key in gym_problems.SETTINGS if key in cfg]):
         print(f"{data}/problems.jsonl: exists already")
     else:
         gym_problems.write(data, make_problems(cfg), cfg)

@@ -102,7 +102,8 @@ def study(cfg, path):
 
     Results are saved to the file `path`. Experiments that are already in this file are not run.
     """
-    world = config.identity(cfg)
+    world = config.identity(cfg) | {key: cfg[key] for key in (*TOY, "n_val")}
+    del world["train_set"], world["val_set"]  # these name the world
     found = config.read_json(path) if path.exists() else dict(config=world, arms={})
     # study.json may lack config keys that were added after it was written. Its runs had the
     # defaults of these keys
