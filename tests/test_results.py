@@ -2,7 +2,9 @@
 import json
 import random
 import sys
+import tarfile
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -12,6 +14,7 @@ import train_grpo
 import verifier
 from conftest import ROOT
 sys.path.insert(0, str(ROOT / "results"))
+import claims
 import replicas
 
 MODEL = ROOT / "data/arithmetic/one_layer"
@@ -94,3 +97,50 @@ def test_tokens_and_grades_are_those_of_the_trainer(problems):
     expected = [verifier.exact(data["problems"][i // 20 % 8], text, {})
                 for i, text in enumerate(texts)]
     assert reward.flatten().tolist() == expected and 0.1 < sum(expected) / len(expected) < 0.99
+
+
+def plant(folder, study, rewards, seeds=8, problems=120):
+    """Write logs in which n = 4 and 16 have these rewards [early, late], and base reward 0.2."""
+    rng = np.random.default_rng(0)
+    for (n, lr), (early, late) in rewards.items():
+        for seed in range(seeds):
+            cfg = dict(B_p=4, n=n, lr_base=lr, seed=seed)
+            lines = [dict(type="header", config=cfg)]
+            for C, p in ((0, 0.2), (1200, early), (9600, late), (16000, late)):
+                lines.append(dict(type="eval", set="val", rollouts=C, samples=4,
+                                  correct=rng.binomial(4, p, problems).tolist()))
+            path = folder / study / f"{n}_{lr}_{seed}" / "log.jsonl"
+            path.parent.mkdir(parents=True)
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("late, middle, says, verdict", [
+    (0.7, 0.7, "larger", "confirmed"), (0.5, 0.5, "larger", "contradicted"),
+    (0.61, 0.61, "larger", "underpowered"), (0.7, 0.5, "larger", "underpowered")])
+def test_a_claim_on_planted_logs(tmp_path, late, middle, says, verdict):
+    """n = 4 ends at 0.6. The lr of n = 16 is tuned if its best lies between two others."""
+    other = {(4, 1e-4): (0.5, 0.5), (4, 2e-4): (0.5, 0.6), (4, 4e-4): (0.5, 0.5)}
+    edge = {(16, 1e-4): (0.3, 0.4), (16, 2e-4): (0.3, middle), (16, 4e-4): (0.3, 0.4)}
+    if middle != late:  # n = 4 ends below n = 16, but its best lr is the largest
+        other |= {(4, 4e-4): (0.5, 0.66)}
+        edge |= {(16, 2e-4): (0.3, late)}
+    plant(tmp_path, "world", other | edge)
+    with tarfile.open(tmp_path / "logs.tar.xz", "w:xz") as tar:
+        tar.add(tmp_path / "world", "world")
+    runs = claims.read_archives([tmp_path / "logs.tar.xz"])
+    assert len(runs) == 48
+    part = dict(name="16 minus 4", a=dict(n=16), b=dict(n=4), says=says)
+    row = claims.judge_row(runs, dict(row="Figure 0", claim="", parts=[part]))
+    assert row["verdict"] == verdict, row
+    rise = claims.judge_row(runs, dict(row="", claim="", rise=dict(where={})))
+    assert rise["verdict"] == verdict, rise
+
+
+def test_the_page_has_the_rows_of_today(tmp_path, monkeypatch):
+    """results/README.md is what `python results/claims.py` writes."""
+    page = (ROOT / "results/README.md").read_text()
+    written = tmp_path / "README.md"
+    written.write_text(page)
+    monkeypatch.setattr(claims, "PAGE", written)
+    claims.main([])
+    assert written.read_text() == page
