@@ -4,19 +4,17 @@
         --lrs="1e-4 2e-4 4e-4" --seeds="0 1 2 3" --C=262144 --D=200 --runs=runs/hard
     python frontier.py --recipe=hard --model=data/arithmetic/base --runs=runs/hard
 
-A tiny model leaves a GPU idle, because a kernel takes longer to start than to run. Here every
-tensor has a leading axis of S replicas, which differ in seed, lr_base and problems. On a GPU one
-update (rollouts, rewards, loss, AdamW) is one CUDA graph. One H200 makes 145,000 to 316,000
-rollouts per second; a CPU core makes about as many as train_grpo.py.
+A tiny model leaves a GPU idle, because a kernel takes longer to start than to run. So every tensor
+has a leading axis of S replicas, which differ in seed, lr_base and problems, and on a GPU an update
+is one CUDA graph. One H200 makes 145,000 to 316,000 rollouts per second.
 
-The update is that of train_grpo.py with algo=grpo and updates=1, and the keys have its names. Only
-the random numbers differ. n_train takes the first rollouts of a group instead of random ones, which
-is the same in distribution. It needs the embedded models: a Llama with tied embeddings, and answers
-after the last '#'. Logs are as train_grpo.py writes them. A step record is the mean over the
-updates since the last evaluation. A cell whose logs have all ended is not run again.
+Keys and logs are those of train_grpo.py with algo=grpo and updates=1, and so is the update, but
+with other random numbers. A step record is the mean since the last evaluation. The model must be
+an embedded one: a Llama with tied embeddings and answers after the last '#'. A cell whose logs
+exist is not run again.
 """
+import itertools
 import json
-import random
 import sys
 import time
 from pathlib import Path
@@ -24,8 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from config import BadInput, derive, entry, files, lr_factor, lrs_of, parse
-from core.problems import read_problems, set_hash
+from config import BadInput, derive, entry, files, lrs_of, parse
+from core.problems import read_problems, set_hash, subset
+from train_grpo import advantages, batch_indices, kl_term, mixed_groups
 import torch
 import torch.nn.functional as F
 
@@ -38,24 +37,23 @@ LAYER = ("self_attn.q_proj+self_attn.k_proj+self_attn.v_proj self_attn.o_proj "
 
 class Text:
     """The tokenizer of the embedded models, and a hash of the text after the last '#'."""
-    P = 1_000_003
+    P = 1_000_003  # the hash of a text is a polynomial of its characters in P, modulo 2^64
 
     def __init__(self, folder, device):
         from tokenizers import Tokenizer
         self.tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
         vocab = self.tokenizer.get_vocab()
-        mul, add = torch.ones(len(vocab), dtype=torch.long), torch.zeros(len(vocab)).long()
+        self.mul = torch.ones(len(vocab), dtype=torch.long, device=device)
+        self.add, self.mark = torch.zeros_like(self.mul), vocab["#"]
         for token, i in vocab.items():
-            for c in token if i not in (PAD, EOS) else "":
-                mul[i], add[i] = mul[i] * self.P, add[i] * self.P + ord(c)
-        self.mul, self.add, self.mark = mul.to(device), add.to(device), vocab["#"]
+            if i not in (PAD, EOS):
+                self.mul[i], self.add[i] = self.P ** len(token), self.hash_of(token)
 
     def hash_of(self, text):
-        """Return the hash of a text, a signed 64-bit int."""
         h = 0
-        for c in text.strip():
-            h = (h * self.P + ord(c)) & (1 << 64) - 1
-        return h - (1 << 64) if h >= 1 << 63 else h
+        for c in text:
+            h = (h * self.P + ord(c) + (1 << 63)) % (1 << 64) - (1 << 63)
+        return h
 
     def rewards(self, tokens, length, answer):
         """Grade responses, tokens (..., T) and length (...), by answer hashes (...) -> 0 or 1."""
@@ -91,33 +89,28 @@ class Model:
     def weights(self, theta):
         return [x.view(len(theta), *s) for x, s in zip(theta.split(self.sizes, 1), self.shapes)]
 
-    def norm(self, x, gain):
-        return F.rms_norm(x, (self.d,), eps=self.eps) * gain[:, None, :]
-
     def rope(self, x, position):
         """Rotate x (S, N, H, hd) by positions (S, N)."""
-        a, b = x.chunk(2, -1)
-        return (x * self.cos[position][..., None, :]
-                + torch.cat([-b, a], -1) * self.sin[position][..., None, :])
+        (a, b), cos, sin = x.chunk(2, -1), self.cos[position], self.sin[position]
+        return x * cos[..., None, :] + torch.cat([-b, a], -1) * sin[..., None, :]
 
     def run(self, w, token, position, attend):
-        """Return the last hidden states (S, N, d) of tokens (S, N).
-
-        attend(layer, q, k, v): the attention, from three (S, N, H, hd) to (S, N, H hd).
-        """
+        """Return the last hidden states (S, N, d) of tokens (S, N). attend(layer, q, k, v) is the
+        attention, from three (S, N, H, hd) to (S, N, H hd)."""
+        def norm(x, gain):
+            return F.rms_norm(x, (self.d,), eps=self.eps) * gain[:, None, :]
         S, N = token.shape
         x = F.one_hot(token, w[0].shape[1]).to(w[0].dtype) @ w[0]
         for i in range(self.layers):
             qkv, o, gate_up, down, g1, g2 = w[2 + 6 * i: 8 + 6 * i]
-            q, k, v = (self.norm(x, g1) @ qkv.mT).view(S, N, 3, self.H, self.hd).unbind(2)
+            q, k, v = (norm(x, g1) @ qkv.mT).view(S, N, 3, self.H, self.hd).unbind(2)
             x = x + attend(i, self.rope(q, position), self.rope(k, position), v) @ o.mT
-            gate, up = (self.norm(x, g2) @ gate_up.mT).chunk(2, -1)
+            gate, up = (norm(x, g2) @ gate_up.mT).chunk(2, -1)
             x = x + (F.silu(gate) * up) @ down.mT
-        return self.norm(x, w[1])
+        return norm(x, w[1])
 
     def causal(self, w, ids):
-        """Return the hidden states (S, R, L, d) of rows ids (S, R, L), and each layer's keys and
-        values, (S R, H, L, hd)."""
+        """Return hidden states (S, R, L, d) of ids (S, R, L), and each layer's (keys, values)."""
         S, R, L = ids.shape
         position, cache = torch.arange(L, device=ids.device).expand(S, R, L).reshape(S, R * L), []
 
@@ -131,10 +124,10 @@ class Model:
 
 @torch.no_grad()
 def generate(model, theta, ids, plen, n, T, temperature):
-    """Sample n responses for each prompt. Return tokens (S, B n, T) and their lengths (S, B n).
+    """Sample n responses of up to T tokens for each prompt: ids (S, B, L), padded, of plen (S, B).
 
-    ids (S, B, L): prompts, padded at the end; plen (S, B): their lengths. A length includes EOS. On
-    a CPU, T becomes the longest length.
+    Return tokens (S, B n, T) and lengths (S, B n), EOS included. On a CPU, decoding stops when all
+    have ended.
     """
     w, device = model.weights(theta), ids.device
     S, B, L = ids.shape
@@ -160,14 +153,14 @@ def generate(model, theta, ids, plen, n, T, temperature):
             break
         position = start + t
         flat = position.flatten()
-        hidden_columns = (columns > flat[:, None])[:, None, None]  # (S R, 1, 1, L + T)
+        later = (columns > flat[:, None])[:, None, None]  # (S R, 1, 1, L + T)
 
         def attend(i, q, k, v):
             K, V = cache[i]
             K[row, :, flat] = k.reshape(S * R, model.H, model.hd)
             V[row, :, flat] = v.reshape(S * R, model.H, model.hd)
             scores = q.reshape(S * R, model.H, 1, model.hd) @ K.mT / model.hd ** 0.5
-            return (scores.masked_fill(hidden_columns, -1e30).softmax(-1) @ V).reshape(S, R, -1)
+            return (scores.masked_fill(later, -1e30).softmax(-1) @ V).reshape(S, R, -1)
         last = model.run(w, tokens[t], position, attend)
     return tokens[:t + 1].permute(1, 2, 0).contiguous(), length
 
@@ -183,49 +176,37 @@ class Replicas:
         self.theta = self.model.base.expand(S, -1).clone().requires_grad_()
         self.m, self.v = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self.step = torch.zeros((), dtype=torch.long, device=device)
-        B_loss = cfg["B_p"] * (cfg["n_train"] or cfg["n"])
-        factor = lr_factor(B_loss, cfg["lr_scaling"])
-        self.lr = torch.tensor([[run["lr_base"] * factor] for run in self.runs], device=device)
+        self.lr = torch.tensor([[derive(run)["lr"]] for run in self.runs], device=device)
         self.train = self.encode(read_problems(cfg["train_set"]))
         paths = files(cfg["val_set"])
         self.sets = {name: self.encode(read_problems(path)) for name, path in
                      zip(["val", *(Path(path).stem for path in paths[1:])], paths)}
-        N = len(self.train["problems"])
-        D, M = cfg["D"] or N, self.derived["M"]
-        if D > N:
-            raise BadInput(f"--D={D}: {cfg['train_set']} has {N} problems")
-        # the same choice and order of problems as core/problems.py and train_grpo.py
-        self.subset = torch.empty(S, D, dtype=torch.long)
-        order = torch.empty(M, S, cfg["B_p"], dtype=torch.long)
-        for s, run in enumerate(self.runs):
-            drawn = random.Random(f"subset {run['seed']}").sample(range(N), N)[:D]
-            self.subset[s] = torch.tensor(sorted(drawn))
-            visits = []
-            for epoch in range(-(-M * cfg["B_p"] // D)):
-                visits += random.Random(f"order {run['seed']} {epoch}").sample(range(D), D)
-            visits = torch.tensor(visits[:M * cfg["B_p"]])
-            order[:, s] = self.subset[s][visits].view(M, -1)
+        N, M, B_p = len(self.train["problems"]), self.derived["M"], cfg["B_p"]
+        self.subset = torch.tensor([subset(range(N), cfg["D"] or N, run["seed"])
+                                    for run in self.runs])  # (S, D)
+        D = self.subset.shape[1]
+        visits = torch.tensor([[batch_indices(m, B_p, D, run["seed"]) for run in self.runs]
+                               for m in range(1, M + 1)])  # (M, S, B_p)
+        order = self.subset.expand(M, -1, -1).gather(2, visits)
         self.order, self.stats = order.to(device), torch.zeros(5, S, device=device)
         self.tokens = torch.zeros(S, dtype=torch.long, device=device)
 
     def encode(self, problems):
-        """Return dict(problems, ids (P, L), plen (P,), answer (P,) hashes, hash of the file)."""
+        """Return dict(problems, ids (P, L), plen (P,), answer (P,): hashes)."""
         prompts = [self.text.tokenizer.encode(p["prompt"]).ids for p in problems]
         ids = torch.zeros(len(prompts), max(map(len, prompts)), dtype=torch.long)
         for i, prompt in enumerate(prompts):
             ids[i, :len(prompt)] = torch.tensor(prompt)
-        plen, answer = (torch.tensor(x, device=self.device) for x in (
-            [len(p) for p in prompts], [self.text.hash_of(p["answer"]) for p in problems]))
-        return dict(problems=problems, ids=ids.to(self.device), plen=plen, answer=answer,
-                    hash=set_hash(problems))
+        plen, answer = map(len, prompts), (self.text.hash_of(p["answer"].strip()) for p in problems)
+        plen, answer = (torch.tensor(list(x), device=self.device) for x in (plen, answer))
+        return dict(problems=problems, ids=ids.to(self.device), plen=plen, answer=answer)
 
     def rollouts(self, data, pick, n):
         """Return tokens (S, B n, T), lengths and rewards (S, B n) for problems pick (S, B)."""
-        tokens, length = generate(self.model, self.theta.detach(), data["ids"][pick],
-                                  data["plen"][pick], n, self.cfg["max_new_tokens"],
-                                  self.cfg["temperature"])
-        answer = data["answer"][pick].repeat_interleave(n, 1)
-        return tokens, length, self.text.rewards(tokens, length, answer)
+        ids, plen, answer = (data[key][pick] for key in ("ids", "plen", "answer"))
+        tokens, length = generate(self.model, self.theta.detach(), ids, plen, n,
+                                  self.cfg["max_new_tokens"], self.cfg["temperature"])
+        return tokens, length, self.text.rewards(tokens, length, answer.repeat_interleave(n, 1))
 
     def logps(self, theta, ids, plen, tokens):
         """Return log-probs and entropies (S, R, T) of the tokens of each response."""
@@ -243,12 +224,10 @@ class Replicas:
 
     def learn(self, pick, tokens, length, reward):
         """Update the weights with the rollouts of `rollouts`."""
-        from train_grpo import kl_term
         cfg, (S, R, T) = self.cfg, tokens.shape
         n, t = cfg["n"], torch.arange(T, device=self.device)
-        groups = reward.view(S, -1, n)
-        mixed = (groups != groups[..., :1]).any(2, keepdim=True)
-        A = (groups - groups.mean(2, keepdim=True)) / (groups.std(2, keepdim=True) + 1e-6) * mixed
+        A = advantages(reward.view(-1, n)).view(S, R, 1)
+        mixed = mixed_groups(reward.view(-1, n)).view(S, -1, 1)
         use = torch.arange(n, device=self.device) < (cfg["n_train"] or n)
         filtered = cfg["zero_var_filter"]
         inside = (t < length[..., None]).float()  # (S, R, T)
@@ -263,7 +242,7 @@ class Replicas:
         entropy_sum, size = torch.zeros_like(kl_sum), max(1, cfg["rows"] // S)
         for c in (slice(a, a + size) for a in range(0, R, size)):
             logp, entropy = self.logps(self.theta, ids[:, c, :-1], plen[:, c], tokens[:, c])
-            loss = -(A.view(S, R, 1)[:, c] * logp * in_policy[:, c]).sum((1, 2)) / N_policy
+            loss = -(A[:, c] * logp * in_policy[:, c]).sum((1, 2)) / N_policy
             if cfg["kl_coef"]:
                 with torch.no_grad():
                     ref, _ = self.logps(self.model.base.expand(S, -1), ids[:, c, :-1], plen[:, c],
@@ -276,51 +255,50 @@ class Replicas:
             grad += torch.autograd.grad(loss.sum(), self.theta)[0]
         norm = self.adamw(grad)
         self.tokens += length.sum(1)
-        self.stats += torch.stack([reward.mean(1), length.float().mean(1), norm[:, 0], entropy_sum,
-                                   kl_sum])
+        self.stats += torch.stack(
+            [reward.mean(1), length.float().mean(1), norm[:, 0], entropy_sum, kl_sum])
 
     @torch.no_grad()
     def adamw(self, grad):
         """Clip the gradient of each replica and make a step of AdamW; return the norms (S, 1)."""
-        cfg, norm = self.cfg, grad.norm(dim=1, keepdim=True)
+        cfg, norm, theta = self.cfg, grad.norm(dim=1, keepdim=True), self.theta.data
         if cfg["grad_clip"]:
             grad = grad * (cfg["grad_clip"] / (norm + 1e-6)).clamp(max=1)
-        self.step += 1
-        k = self.step.float()
+        k = self.step.add_(1).float()
         lr = self.lr * (k / max(cfg["warmup"], 1)).clamp(max=1)
         self.m.lerp_(grad, 0.1)
         self.v.mul_(0.999).addcmul_(grad, grad, value=0.001)
-        theta = self.theta.data
         theta.mul_(1 - lr * cfg["weight_decay"])
-        theta.sub_(lr * (self.m / (1 - 0.9 ** k))
-                   / ((self.v / (1 - 0.999 ** k)).sqrt() + 1e-8))
+        size = (self.v / (1 - 0.999 ** k)).sqrt() + 1e-8
+        theta.sub_(lr * (self.m / (1 - 0.9 ** k)) / size)
         return norm
 
     def count_solved(self, data, pick, samples):
         """Return how many of `samples` rollouts solve each problem of pick (S, P), as (S, P)."""
-        S, out = len(pick), []
-        for part in pick.to(self.device).split(max(1, 4 * self.cfg["rows"] // (S * samples)), 1):
-            _, _, reward = self.rollouts(data, part, samples)
-            out.append(reward.view(S, -1, samples).sum(2).long())
-        return torch.cat(out, 1).tolist()
+        size = max(1, 4 * self.cfg["rows"] // (len(pick) * samples))
+        rewards = [self.rollouts(data, part, samples)[2]
+                   for part in pick.to(self.device).split(size, 1)]
+        return torch.cat(rewards, 1).view(*pick.shape, samples).sum(2).long().tolist()
 
     def records(self, step, since):
-        """Return the records of each replica at an update: step, evals, and a pass at the end."""
-        S, B, cfg = len(self.runs), self.derived["B"], self.cfg
-        out, mean, tokens = [[] for _ in range(S)], self.stats.cpu() / max(since, 1), self.tokens
-        at = [dict(step=step, rollouts=step * B, tokens=x) for x in tokens.tolist()]
+        """Return the records of each replica after `since` more updates: the mean step, the
+        evaluations and, at both ends, pass@1 of the training problems."""
+        S, cfg, rollouts = len(self.runs), self.cfg, step * self.derived["B"]
+        at = [dict(step=step, rollouts=rollouts, tokens=x) for x in self.tokens.tolist()]
+        out, mean = [[] for _ in range(S)], (self.stats.T / max(since, 1)).tolist()
+        fields = "reward", "response_len", "grad_norm", "entropy", "kl"
         for s in range(S if since else 0):
-            fields = "reward", "response_len", "grad_norm", "entropy", "kl"
-            out[s].append(dict(type="step", **at[s], **dict(zip(fields, mean[:, s].tolist()))))
+            out[s].append(dict(type="step", **at[s], **dict(zip(fields, mean[s]))))
         for name, data in self.sets.items():
             every = torch.arange(len(data["problems"])).expand(S, -1)
             for s, correct in enumerate(self.count_solved(data, every, cfg["samples"])):
                 out[s].append(dict(type="eval", **at[s], set=name, k=cfg["k"], correct=correct,
-                                   samples=cfg["samples"], set_hash=data["hash"]))
-        if step in (0, self.derived["M"]):
-            for s, correct in enumerate(self.count_solved(self.train, self.subset, cfg["s"])):
-                out[s].append(dict(type="train_pass", **at[s], fresh=True, correct=correct,
-                                   samples=[cfg["s"]] * len(correct)))
+                                   samples=cfg["samples"], set_hash=set_hash(data["problems"])))
+        ends = step in (0, self.derived["M"])
+        for s, correct in enumerate(
+                self.count_solved(self.train, self.subset, cfg["s"]) if ends else ()):
+            out[s].append(dict(type="train_pass", **at[s], fresh=True, correct=correct,
+                               samples=[cfg["s"]] * len(correct)))
         self.stats.zero_()
         return out
 
@@ -331,9 +309,8 @@ class Replicas:
         state = self.theta.data, self.m, self.v, self.step, self.stats, self.tokens
         before, stream = [x.clone() for x in state], torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # PyTorch asks for a few updates before the capture
-            for _ in range(2):
-                self.update()
+        with torch.cuda.stream(stream):  # PyTorch asks for an update before the capture
+            self.update()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -358,18 +335,14 @@ class Replicas:
     def write(self, records, folder):
         """Write the log of each replica into its run's folder."""
         for s, (run, own) in enumerate(zip(self.runs, records)):
+            problems = [self.train["problems"][i] for i in self.subset[s]]
             head = dict(type="header", schema=1, config={k: run[k] for k in run if k not in OWN},
-                        derived=derive(run), device=device_name(self.device),
-                        source="results/replicas.py", train_set_hash=set_hash(
-                            [self.train["problems"][i] for i in self.subset[s]]))
+                        derived=derive(run), device=str(self.device),
+                        source="results/replicas.py", train_set_hash=set_hash(problems))
             end = dict(type="end", status="budget", rollouts=self.derived["M"] * self.derived["B"])
             path = folder / derive(run)["run"] / "log.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(json.dumps(r) + "\n" for r in (head, *own, end)))
-
-
-def device_name(device):
-    return torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
 
 
 def main(argv):
@@ -377,22 +350,22 @@ def main(argv):
     for key, only in (("algo", "grpo"), ("updates", 1), ("lora_rank", 0), ("top_p", 1)):
         if cfg[key] != only:
             raise BadInput(f"--{key}={cfg[key]}: replicas have only --{key}={only}")
-    device = cfg["device"] if cfg["device"] != "auto" else (
-        "cuda" if torch.cuda.is_available() else "cpu")
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
+    device = auto if cfg["device"] == "auto" else cfg["device"]
     torch.set_num_threads(cfg["threads"] or 1)
+    torch.backends.cuda.matmul.allow_tf32 = True
     seeds, folder = list(map(int, cfg["seeds"].split())), Path(cfg["runs"])
-    for B_p in map(int, cfg["bps"].split()):
-        for n in map(int, cfg["ns"].split()):
-            cell = Replicas(dict(cfg, B_p=B_p, n=n), seeds, lrs_of(cfg), device)
-            name = f"B_p = {B_p}, n = {n}, {len(cell.runs)} runs"
-            if all((folder / derive(run)["run"] / "log.jsonl").exists() for run in cell.runs):
-                print(f"{name}: done before", flush=True)
-                continue
-            torch.manual_seed(1000 * n + B_p + 10 ** 6 * seeds[0])
-            records, seconds = cell.run()
-            cell.write(records, folder)
-            spent = len(cell.runs) * cell.derived["M"] * cell.derived["B"]
-            print(f"{name}: {seconds:.0f} s, {spent / seconds:.0f} rollouts per second", flush=True)
+    for B_p, n in itertools.product(map(int, cfg["bps"].split()), map(int, cfg["ns"].split())):
+        cell = Replicas(dict(cfg, B_p=B_p, n=n), seeds, lrs_of(cfg), device)
+        name = f"B_p = {B_p}, n = {n}, {len(cell.runs)} runs"
+        if all((folder / derive(run)["run"] / "log.jsonl").exists() for run in cell.runs):
+            print(f"{name}: done before", flush=True)
+            continue
+        torch.manual_seed(1000 * n + B_p + 10 ** 6 * seeds[0])
+        records, seconds = cell.run()
+        cell.write(records, folder)
+        spent = len(cell.runs) * cell.derived["M"] * cell.derived["B"]
+        print(f"{name}: {seconds:.0f} s, {spent / seconds:.0f} rollouts per second", flush=True)
 
 
 if __name__ == "__main__":
