@@ -447,8 +447,8 @@ def write_page(rows):
              "| row | claim | verdict | number | runs |", "|---|---|---|---|---|"]
     for r in theirs + ours:
         verdict = f"**{r['verdict']}**" + f": {r['needs']}" * bool(r["needs"])
-        lines.append(f"| {r['row']} | {r['claim']} | {verdict} | {r['number']} | "
-                     f"{r.get('device', '')} {r['runs'] or ''} |")
+        lines.append(f"|{r['row']}|{r['claim']}|{verdict}|{r['number']}|"
+                     f"{r.get('device', '')} {r['runs'] or ''}|")
     text = head + BEGIN + "\n".join(lines) + "\n" + END + rest.split(END)[1]
     PAGE.write_text(re.sub(r"[ \t]+\n", "\n", text))
 
