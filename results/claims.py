@@ -373,7 +373,7 @@ def judge_flat(runs, row):
         beaten[v] = max(x["gain"] - x["half"] for x in c)
     v = min(worst, key=worst.get)
     verdict = ("confirmed" if worst[v] < ALIKE * g else
-               "contradicted" if min(beaten.values()) > 0 else "underpowered")
+               "contradicted" if min(beaten.values()) > ALIKE * g else "underpowered")
     used = [run for of in cells.values() for run in of.values()]
     number = f"{r['by']} = {v} loses {100 * worst[v]:.1f} at most, the end of its interval"
     return dict(verdict=verdict, number=number, used=used,
