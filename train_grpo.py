@@ -6,24 +6,19 @@ r"""train_grpo.py: train a model by RL on C = B_p n M rollouts -> runs/SWEEP/RUN
     torchrun --nproc_per_node=8 -- train_grpo.py --model=...  # FSDP2 over 8 GPUs
     python train_grpo.py --config=config.json --seed=1  # the flat dict of another run's header
 
-The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/.
-The same command again resumes a run that was stopped or killed; if the run is finished, nothing
-happens. A larger --C continues a finished run. The folder's name depends on the config and not on
-the code, so if you edit the code, use --out=FOLDER to start a new run. Every random draw depends only
-on the seed, the step, the problem and the rollout's index in its group. So with the transformers
-engine a resumed run writes the same log as an uninterrupted run. If the number of ranks changes,
-the log differs by rounding only.
+The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/. The same
+command resumes a run that was stopped or killed, and a larger --C continues a finished one. After
+you edit the code, --out=FOLDER starts a new run. Every random draw depends only on the seed, the
+step, the problem and the rollout's index in its group. So with the transformers engine a resumed
+run writes the log of an uninterrupted one.
 
 The method is the paper's: groups of n rollouts at temperature 0.6, A = (r - mean) / std, importance
-weights against the engine's log-probs, one step of AdamW per batch (on-policy), 10 warm-up updates
-and lr = lr_base sqrt(B / 1024). KL and entropy terms are in the loss for easy problems and not for
-hard ones (--recipe). The algorithm is GRPO; --algo can choose PPO or CISPO. docs/log.md has the
-objectives, and the values that we chose because the paper gives none. docs/takehome.md has the
-names of B_p, n and the like in TRL and veRL.
+weights against the engine's log-probs, one step of AdamW per batch (on-policy), 10 warm-up updates,
+lr = lr_base sqrt(B / 1024), and KL and entropy terms for easy problems only (--recipe). docs/log.md
+has the objectives, also of PPO and CISPO.
 
-To change the objective, edit `advantages` or `policy_loss` below; `update` adds the KL and entropy
-terms. To add a key, add a line to `config` in config.py. To add a reward, add a function to
-verifier.py. Needs config.py, verifier.py and core/.
+To change the objective, edit `advantages` or `policy_loss`; `update` adds the KL and entropy terms.
+To add a key, add a line to `config` in config.py. Needs config.py, verifier.py and core/.
 """
 import collections
 import contextlib
@@ -57,10 +52,8 @@ from core.problems import encode, read_problems, set_hash, subset
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
-    This is section 2 of the paper; the std has the denominator n - 1. If all rewards of a group are
-    equal, its advantages are 0. If n = 2 and the rewards are 1 and 0, the advantages are +-0.7071.
-    `loss_rows` leaves rows with advantage 0 out of the update if no other term needs them.
-    Needs mixed_groups.
+    This is section 2 of the paper; the std has the denominator n - 1. Groups of equal rewards get
+    0. If n = 2 and the rewards are 1 and 0, the advantages are +-0.7071. Needs mixed_groups.
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / (std + 1e-6) * mixed_groups(rewards)[:, None]
@@ -69,8 +62,7 @@ def advantages(rewards):
 def mixed_groups(rewards):
     """Return a (B_p,) bool mask of the groups whose rewards (B_p, n) are not all equal.
 
-    The function compares the rewards themselves, not their std with 0, because in fp32 the std of n
-    equal rewards of 0.7 is not always 0.
+    It does not compare the std with 0, which in fp32 n equal rewards of 0.7 may miss.
     """
     return (rewards != rewards[:, :1]).any(1)
 
@@ -80,10 +72,9 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 
     Let w = weight (see `importance_weights`), A = advantage, ratio = exp(logp - logp_old) and
     c(x) = clip(x, 1 - eps_low, 1 + eps_high).
-    For grpo and ppo, the term is -w min(ratio A, c(ratio) A).
-    For cispo, the term is -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4). sg stops the gradient, so
-    clipped tokens keep the gradient of logp.
-    If the advantage of a token is 0, its term is 0, even if exp() would overflow. Needs torch.
+    The term of grpo and ppo is -w min(ratio A, c(ratio) A), that of cispo -w sg(c(ratio)) A logp
+    (MiniMax-M1, eq. 4), where sg stops the gradient. If A is 0, the term is 0, even if exp() would
+    overflow. Needs torch.
     """
     import torch
     ratio = (logp - logp_old).where(advantage != 0, 0.0).exp()
@@ -96,9 +87,8 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 def importance_weights(logp, logp_engine, cap):
     """Return truncated importance weights (N,): min(exp(logp - logp_engine), cap), detached.
 
-    The weights correct for differences in rounding between engine and trainer. If cap is 0, all
-    weights are 1. Engines sometimes return a logp_engine that is NaN or infinite; the weight of
-    such a token is 1.
+    They correct for rounding in the engine. The weight is 1 if cap is 0, or if the engine returned
+    NaN or an infinite number.
     """
     import torch
     logp = logp.detach()
@@ -110,11 +100,9 @@ def importance_weights(logp, logp_engine, cap):
 def kl_term(kind, logp, logp_ref):
     """Return an estimate of KL(policy || ref) for each token, (N,), of the kind k1, k2 or k3.
 
-    With d = logp - logp_ref, k1 = d, k2 = d^2 / 2 and k3 = exp(-d) + d - 1. If the policy samples
-    the tokens, the means of k1 and k3 are unbiased estimates of KL(policy || ref). As losses, the
-    three kinds differ, because no gradient flows through the sampling. k3 has the gradient of
-    KL(ref || policy), k2 has the gradient of KL(policy || ref), and the gradient of k1 is 0 in
-    expectation.
+    With d = logp - logp_ref, k1 = d, k2 = d^2 / 2 and k3 = exp(-d) + d - 1. k1 and k3 are unbiased.
+    No gradient flows through the sampling, so as a loss k3 has the gradient of KL(ref || policy),
+    k2 that of KL(policy || ref), and k1 none in expectation.
     """
     d = logp - logp_ref
     if kind == "k1":
@@ -125,11 +113,9 @@ def kl_term(kind, logp, logp_ref):
 def gae(values, rewards, lengths, gamma, lam):
     """Return generalised advantage estimates (R, T) for PPO (Schulman et al. 2016, eq. 16).
 
-    values (R, T): the critic's value before each token; padding after the end is ignored.
-    rewards (R,): the reward of each response, given at its last token. lengths (R,): the number of
-    tokens of each response.
-    A_t = delta_t + gamma lam A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the
-    end. At gamma = lam = 1 this is A_t = r - V_t. In the padding, A is 0.
+    values (R, T): the critic's value before each token, then padding. rewards (R,): given at the
+    last token. lengths (R,): tokens of each response. A_t = delta_t + gamma lam A_{t+1} with
+    delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the end. In the padding, A is 0.
     Example: values [0.5, 0.2], reward 1 and gamma = lam = 0.5 give
     delta = [0.5 * 0.2 - 0.5, 1 - 0.2] = [-0.4, 0.8] and A = [-0.2, 0.8].
     """
@@ -149,8 +135,7 @@ def gae(values, rewards, lengths, gamma, lam):
 def value_loss(value, value_old, target, clip):
     """Return the critic's loss of each token, (N,): half the squared error of `value`.
 
-    If clip > 0, `value` is also clipped to value_old +- clip. The larger of the two squared errors
-    counts, as in veRL.
+    If clip > 0, `value` is also clipped to value_old +- clip, and the larger error counts (veRL).
     """
     import torch
     error = (value - target).square()
@@ -163,9 +148,8 @@ def value_loss(value, value_old, target, clip):
 def batch_indices(step, B_p, D, seed):
     """Return the indices (0 to D - 1) of the B_p problems in the batch of `step` (1, 2, ...).
 
-    Each epoch has its own seeded order. The result depends on the arguments only, so a checkpoint
-    need not store the position in the epoch. If D = 3 and B_p = 2, steps 1 and 2 use the three
-    problems of one epoch and the first problem of the next epoch.
+    Each epoch has its own seeded order. If D = 3 and B_p = 2, steps 1 and 2 use the three problems
+    of one epoch and the first problem of the next.
     """
     visits = range((step - 1) * B_p, step * B_p)
     order = {}
@@ -178,20 +162,18 @@ def batch_indices(step, B_p, D, seed):
 # Forward passes over prompts and responses
 
 
-# On each device, one more pass takes as long as it takes to compute this many tokens of padding. A
-# GPU's number is large, because it takes 0.28 s to start the kernels of a pass (30 layers on an
-# H100, results/gpu.md)
+# One more pass takes as long as this many tokens of padding. On a GPU it takes 0.28 s to start the
+# kernels of a pass (30 layers on an H100, results/gpu.md)
 PASS_TOKENS = dict(cpu=128, cuda=4096)
 
 
 def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cpu"]):
     """Cut rows into micro-batches; return each micro-batch as a list of row indices.
 
-    Rows are padded to the longest row of their micro-batch. A micro-batch has at most
-    `micro_tokens` tokens, padding included, unless it is a single row. The longest rows come first.
-    group[i] is the number of row i's problem; the rows of a problem share a micro-batch if they
-    fit. A new micro-batch also begins if the padding would otherwise be at least `pass_tokens`
-    tokens and at least 10% of the micro-batch. Less padding takes less time than one more pass.
+    A micro-batch has at most `micro_tokens` tokens, padding included, unless it is a single row.
+    The longest rows come first. group[i] is the number of row i's problem; the rows of a problem
+    share a micro-batch if they fit. A new micro-batch also begins if the padding would be at least
+    `pass_tokens` tokens and 10% of the micro-batch.
     """
     # a piece is a list of rows of the same problem that stay in the same micro-batch
     group, pieces, newest = group or range(len(lengths)), [], {}
@@ -216,9 +198,7 @@ def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cp
 def deal_rows(lengths, ranks):
     """Deal rows to ranks by length; return a list of row indices for each rank, longest first.
 
-    All ranks process their micro-batches in lockstep, so the rows that are processed at one time
-    should have similar lengths. The numbers of tokens of two ranks differ by at most the length of
-    the longest row.
+    All ranks process their micro-batches in lockstep, so rows of similar lengths go together.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     return [order[rank::ranks] for rank in range(ranks)]
@@ -227,8 +207,8 @@ def deal_rows(lengths, ranks):
 def token_positions(start, length):
     """Return (row, position), both (N,): the row and the position of each of N tokens.
 
-    Row i has length[i] tokens, at consecutive positions that begin at start[i]. For example,
-    start [2, 1] and length [1, 2] give row [0, 1, 1] and position [2, 1, 2].
+    Row i has length[i] tokens from position start[i] on: start [2, 1] and length [1, 2] give row
+    [0, 1, 1] and position [2, 1, 2].
     """
     import torch
     row = torch.repeat_interleave(torch.arange(len(length), device=length.device), length)
@@ -239,12 +219,10 @@ def token_positions(start, length):
 def response_states(model, ids, prompt_length, length, group=None):
     """Return (states, tokens): the states (N, d) that predict the N response tokens, and their ids.
 
-    The state that predicts a token is the output of the last layer at the position before it. For
-    prompt [5, 6] and response [7, 8], the states are from positions 1 and 2.
-    ids (R, L): each row is a prompt and its response, padded at the end. No mask is needed, because
-    a causal model does not look at later positions.
-    group (R,): the number of each row's prompt. If `group` is given, each prompt is computed only
-    once, and the rows of a prompt must be consecutive.
+    The state is that of the position before the token: for prompt [5, 6] and response [7, 8], the
+    states are from positions 1 and 2. ids (R, L): prompts and responses, padded at the end, which a
+    causal model does not see. group (R,): the number of each row's prompt; if given, each prompt is
+    computed only once, and the rows of a prompt must be consecutive.
     """
     row, position = token_positions(prompt_length, length)
     if group is None:
@@ -261,8 +239,7 @@ def response_states(model, ids, prompt_length, length, group=None):
 def shared_prompt_states(model, ids, prompt_length, T, group):
     """Return the hidden states (R, T, d) that predict the first T tokens of each response.
 
-    Each prompt is computed only once. Its keys and values are repeated for the n rows of the
-    prompt, with gradient. This saves n - 1 of n passes over the prompt, forward and backward. The
+    The keys and values of a prompt, computed once, are repeated for its n rows, with gradient. The
     arguments are as in `response_states`.
     """
     import torch
@@ -283,7 +260,7 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
         return last
     cache.batch_select_indices(group)
     position = prompt_length[:, None] + torch.arange(T - 1, device=device)
-    # after the end of a response, any tokens will do, because nothing uses their states
+    # after the end of a response, any tokens will do
     tokens = ids.gather(1, position.clamp(max=ids.shape[1] - 1))
     mask = torch.cat([mask[group], mask.new_ones(R, T - 1)], 1)
     rest = model.base_model(input_ids=tokens, position_ids=position,
@@ -292,18 +269,13 @@ def shared_prompt_states(model, ids, prompt_length, T, group):
     return torch.cat([last, rest], 1)
 
 
-# Each prompt is computed once for all its rollouts in two cases: (1) a prompt has SHARED_FROM or
-# more rollouts on average; (2) this saves at least half of the tokens (the rest is at most the
-# share SHARED_TOKENS). In all other cases it is faster to compute each row with its own prompt
+# Each prompt is computed once for all its rollouts if it has SHARED_FROM or more on average, or if
+# this leaves at most the share SHARED_TOKENS of the tokens. Otherwise separate rows are faster
 SHARED_FROM, SHARED_TOKENS = 8, 0.5
 
 
 def split_rows(model, flat, cfg):
-    """Return the micro-batches of an update: a list of (rows, group) for `response_states`.
-
-    Each prompt is computed once for all its rows if that is possible (`can_share_prompts`) and
-    faster (SHARED_FROM, SHARED_TOKENS). Otherwise `group` is None.
-    """
+    """Return the micro-batches of an update: a list of (rows, group) for `response_states`."""
     import torch
     lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
     if can_share_prompts(model, cfg):
@@ -322,19 +294,14 @@ def split_rows(model, flat, cfg):
 def can_share_prompts(model, cfg):
     """Return whether an update may compute each prompt once for all of its rollouts.
 
-    The device must be a CPU, because a GPU's flash kernel takes no mask. The model must not be
-    sharded and must not use activation checkpointing. It must not have linear attention, because
-    the prompt cache of linear attention has no gradient.
+    A GPU's flash kernel takes no mask, and the prompt cache of linear attention has no gradient.
     """
     return (model.device.type == "cpu" and WORLD == 1 and not recomputes(cfg, model.device)
             and not models.has_linear_attention(model))
 
 
 def autocast(device, dtype):
-    """Return torch's autocast context for --dtype.
-
-    Its cache is off, because the cache would hold a copy of all weights.
-    """
+    """Return torch's autocast context for --dtype, without its cache, a copy of all weights."""
     import torch
     return torch.autocast(device.type, torch.bfloat16, enabled=models.is_bf16(dtype, device),
                           cache_enabled=False)
@@ -344,9 +311,8 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
                 dtype="auto"):
     """Return the log-probs (N,) and entropies (N,) of the response tokens at `temperature`.
 
-    ids, prompt_length, length and group are as in `response_states`. At most `micro_logits` logits
-    (tokens x vocabulary) exist at a time. Larger batches go through head, softmax and entropy in
-    chunks, and the backward pass recomputes the logits of each chunk.
+    The arguments are as in `response_states`. At most `micro_logits` logits (tokens x vocabulary)
+    exist at a time; the backward pass recomputes the logits of each chunk.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -366,10 +332,7 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
 
 
 def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
-    """Return the critic's value before each response token, (N,).
-
-    ids, prompt_length, length and group are as in `response_states`.
-    """
+    """Return the critic's value before each response token, (N,). See `response_states`."""
     with autocast(ids.device, dtype):
         hidden, _ = response_states(critic, ids, prompt_length, length, group)
         return models.value_head(critic)(hidden).float().sum(-1)  # (N, 1) -> (N,)
@@ -378,8 +341,8 @@ def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
 def check_log_probs(model, prompt, cfg):
     """Raise BadInput unless `token_logps` agrees with the logits of the model's own forward pass.
 
-    The check uses the tokens of one prompt: the first token is taken as the prompt, and the next
-    ones (up to 63) as the response. Every rank must call this function with the same prompt.
+    The first token of `prompt` is taken as a prompt, the next ones (up to 63) as its response.
+    Every rank must call this function with the same prompt.
     """
     import torch
     device = model.device
@@ -402,8 +365,7 @@ def check_log_probs(model, prompt, cfg):
                        f"be trained here ({type(e).__name__}: {reason})") from None
     finally:
         if WORLD > 1:
-            # FSDP keeps the embedding gathered until a backward pass. This check has no backward
-            # pass, so free the embedding here
+            # FSDP keeps the embedding gathered until a backward pass, which this check lacks
             model.reshard()
     if not gap < (0.1 if models.is_bf16(cfg["dtype"], device) else 1e-3):
         raise BadInput(f"--model={cfg['model']}: log-probs of the trainer differ from the model's "
@@ -418,9 +380,9 @@ def check_log_probs(model, prompt, cfg):
 def gather_batch(part):
     """Return the whole batch on every rank, with problems ordered by their numbers.
 
-    part: a dict of this rank's part of the batch. It has the `numbers`, `prompts` and `rewards`
-    (P, n) of P problems, and the `length` (P n,) of each response. It also has `tokens` (N,) and
-    `logps` (N,), which list all response tokens row by row. The result has the same keys.
+    part: this rank's `numbers`, `prompts` and `rewards` (P, n) of P problems, the `length` (P n,)
+    of each response, and `tokens` and `logps` (N,) of all response tokens, row by row. The result
+    has the same keys.
     """
     import torch
     if WORLD == 1:
@@ -441,12 +403,10 @@ def gather_batch(part):
 def loss_rows(batch, cfg):
     """Choose the rows of the whole batch that the loss uses; return (rows, in_policy, in_reg, N).
 
-    rows: the indices of these rows. If there is no KL term, entropy term or critic, rows whose
-    advantage is 0 have no gradient and are left out. Their tokens still count in N[0] and N[1].
-    in_policy (P n,): a bool mask of the rows that the policy term uses.
-    in_reg (P n,): a bool mask of the rows that the KL and entropy terms use.
-    N: three counts of tokens: of the policy term, of the KL and entropy terms, and of `rows`.
-    zero_var_filter can remove groups of equal rewards from either mask.
+    rows: their indices. Without KL term, entropy term and critic, rows whose advantage is 0 have no
+    gradient and are left out, but their tokens count in N[0] and N[1]. in_policy, in_reg (P n,):
+    masks of the rows in the policy term, and in the KL and entropy terms (zero_var_filter). N: the
+    tokens of the policy term, of the KL and entropy terms, and of `rows`.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -471,17 +431,14 @@ def loss_rows(batch, cfg):
 def pack_batch(batch, cfg, device):
     """Return (tensors, N, has_rows) for the R rollouts whose loss this rank computes.
 
-    tensors: a dict of tensors. Their first axis is the R rollouts or all tokens of the R responses.
-    All are on `device`, except `ids`, which is moved to it one micro-batch at a time.
-    N: the three counts of tokens from `loss_rows`. They count the whole batch, not only this rank.
-    has_rows: False if no rollout is left for this rank. The tensors then hold one dummy row,
-    because FSDP needs a pass from every rank.
+    tensors: a dict of tensors over the R rollouts or all tokens of their responses, on `device`
+    except for `ids`. N: the counts of `loss_rows`, over all ranks. has_rows: False if no rollout is
+    left for this rank; the tensors then hold one dummy row, because FSDP needs a pass from every
+    rank.
 
-    The argument `batch` is a dict with `step` and the data of this rank's P problems: `prompts`
-    (lists of ids), `rollouts` (from engine.generate) and `rewards` (P, n). If there are several
-    ranks, `numbers` gives the positions of these problems in the whole batch.
-    A rank generates and grades all rollouts of its own problems. Then `deal_rows` deals the rows of
-    all ranks by length, so a rank may compute the loss of rollouts that another rank generated.
+    batch: `step` and, of this rank's P problems, `prompts` (lists of ids), `rollouts` (from
+    engine.generate), `rewards` (P, n) and `numbers`, their positions in the whole batch. After
+    grading, `deal_rows` deals the rows of all ranks by length.
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
@@ -520,11 +477,7 @@ def pack_batch(batch, cfg, device):
 
 @dataclasses.dataclass
 class Learner:
-    """The models that an update trains or reads, with their optimizers.
-
-    `model` is the policy, and `opt` is its AdamW, whose lr is set before each update. `ref` is the
-    reference model of the KL term. `critic` and `critic_opt` are PPO's critic and its AdamW.
-    """
+    """The policy, the reference of the KL term and PPO's critic, with the optimizers."""
     model: object
     opt: object
     ref: object = None
@@ -540,8 +493,8 @@ class Learner:
 def optimizer_step(trained, grad_clip):
     """Clip the gradients, make one step of each optimizer and clear the gradients.
 
-    trained: [(prefix, model, optimizer), ...]. Returns the norm of the first model's gradient
-    before clipping. If any norm is not finite, no step is made and the result is nan.
+    Returns the norm of the first model's gradient before clipping. If any norm is not finite, no
+    step is made and the result is nan.
     """
     import torch
     norms = []
@@ -560,11 +513,10 @@ def optimizer_step(trained, grad_clip):
 def update_parts(model, flat, cfg, has_rows):
     """Return the micro-batches of an update, a list of namespaces.
 
-    The field `rows` of a namespace is a dict of arguments for `response_states`; its `ids` are not
-    yet on the model's device. The fields reward (R,), logp_engine, advantage, in_policy and in_reg
-    (N,) are as in `pack_batch`. The field `dummy` is True if the micro-batch must not count. All
-    ranks must call FSDP equally often, so a rank with fewer micro-batches than another rank repeats
-    its last micro-batch as a dummy.
+    `rows` has the arguments of `response_states`, with ids not yet on the model's device. reward
+    (R,), logp_engine, advantage, in_policy and in_reg (N,) are as in `pack_batch`. A micro-batch
+    with `dummy` does not count: all ranks must call FSDP equally often, so a rank with fewer
+    micro-batches repeats its last one.
     """
     parts = []
     for rows, group in split_rows(model, flat, cfg):
@@ -588,10 +540,7 @@ def run_part(function, model, part, **settings):
 
 
 def set_critic_targets(critic, parts, N, cfg):
-    """Set `advantage`, `value_old` and `target` of every micro-batch for PPO, one value per token.
-
-    N: the number of tokens on all ranks. The advantages are whitened over all N tokens.
-    """
+    """Set `advantage`, whitened over all N tokens, `value_old` and `target` for PPO."""
     import torch
     for part in parts:
         with torch.no_grad():
@@ -615,11 +564,9 @@ def set_critic_targets(critic, parts, N, cfg):
 def update(learner, batch, cfg):
     """Make cfg["updates"] steps of AdamW, each on the whole batch. Return a dict for the log.
 
-    batch: as in `pack_batch`. Each loss term is a sum over tokens, divided by the term's number of
-    tokens on all ranks and in all micro-batches. So neither the number of ranks nor micro_tokens
-    changes the result. A field that is a mean over the N tokens of the loss is
-    None if N = 0. N is 0 if each group has equal rewards and the loss has neither a KL term nor an
-    entropy term nor a critic. grad_norm is nan if a step was skipped.
+    batch: as in `pack_batch`. Each loss term is a sum over tokens, divided by its number of tokens
+    on all ranks and in all micro-batches, so neither changes the result. Means over the N tokens of
+    the loss are None if N = 0. grad_norm is nan if a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
@@ -702,8 +649,7 @@ def check_config(cfg):
 def engine_memory_share(model, cfg, device, engine_name):
     """Return the share of each GPU's memory that vLLM may use; warn if the run may not fit.
 
-    The run's memory is estimated by `cost.state_bytes` from this model's parameters. The estimate
-    leaves out activations.
+    The estimate leaves out activations.
     """
     import torch
     width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
@@ -723,30 +669,25 @@ def engine_memory_share(model, cfg, device, engine_name):
 
 
 def file_size(file):
-    """Return the size of an open file in bytes."""
     return os.fstat(file.fileno()).st_size
 
 
 class Run:
     """A run: its config, problems, models, files and progress.
 
-    The run's folder has the log, the samples and the checkpoints. A checkpoint holds weights,
-    AdamW's moments and the dict `state`:
+    A checkpoint holds weights, AdamW's moments and the dict `state`:
 
-        step                     the number of updates made
-        tokens                   the number of response tokens in these updates
-        skipped                  the number of skipped updates
+        step, tokens, skipped    updates made, their response tokens, updates skipped
         bad_in_a_row             how many of the latest updates in a row were skipped
-        wall_s                   the seconds that training took in all launches together
-        log_bytes, samples_bytes the sizes of the log and samples after the record of `step`
+        wall_s                   seconds of training in all launches
+        log_bytes, samples_bytes sizes of the log and samples after the record of `step`
         keep, pass               the updates that --keep_at and --pass_at ask for
-        seen                     {id: [training rollouts, solved ones]} since the last evaluation
-        seen_reward              the sum of the rewards of these rollouts
-        lora                     the base model and the rank of the adapters, if there are adapters
+        seen, seen_reward        {id: [training rollouts, solved ones]} since the last evaluation,
+                                 and the sum of their rewards
+        lora                     the base model and the rank of the adapters, if there are any
 
-    If a checkpoint and an evaluation are due after the same update, the checkpoint is saved first.
-    A run that resumes from that checkpoint therefore starts with the evaluation. `stop` is the list
-    of the signals that asked the run to stop.
+    If a checkpoint and an evaluation are due after the same update, the checkpoint comes first, so
+    a run that resumes from it starts with the evaluation. `stop` lists the signals received.
     """
 
     def __init__(self, cfg):
@@ -769,11 +710,7 @@ class Run:
         self.last_eval, self.stop, self.log, self.header = "", [], None, None
 
     def due(self, m, every):
-        """Return whether an action that is repeated every `every` rollouts is due after update m.
-
-        It is due if m is 0, or if the run's rollouts reach or pass a multiple of `every` in update
-        m. If `every` is 0, it is due only if m is 0.
-        """
+        """Return whether what is repeated every `every` rollouts is due after update m."""
         return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
 
     def open_log(self):
