@@ -3,7 +3,7 @@
     python bandit_toy.py                               # both, a minute or two, in runs/bandit
     python bandit_toy.py one                           # one problem: runs/bandit/one.{json,png}
     python bandit_toy.py sweep --overlap=0.5 --idle=0  # many problems: the grid ns x bps x seeds
-    python frontier.py --runs=runs/bandit --view=all   # analyse it like any sweep
+    python frontier.py --runs=runs/bandit   # analyse it like any sweep
     python bandit_toy.py run --B_p=16 --n=64 --C=1e6 --seed=3    # one run of the sweep
 
 One problem: the policy is a tabular softmax over K responses, one of which is right (paper,

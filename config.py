@@ -132,18 +132,15 @@ config = dict(
     bps = "32",                   # values of B_p in a sweep
     seeds = "0",                  # values of seed in a sweep
     lrs = "",                     # values of lr_base in a sweep, "1e-4 2e-4"; empty = only lr_base
-    view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | lr | best_worst | sensitivity |
-                                  # paper | slices | pass1 | training | compare | all
+    view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | training | lr
     metric = "avg@4",             # avg@k, best@k or worst@k with k up to `samples`; reward = mean
                                   # of a fractional reward; train = reward of the training batches
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures
     eval_set = "val",             # evaluations to analyse: val, or another `set` in the logs
-    delta = 0.01,                 # a difference in reward that is too small to matter
     epochs = 0.0,                 # analyse only this many passes over the training problems, from
                                   # the start; 0 = all
     bin = 0.005,                  # an evaluation is record-breaking if its reward, in bins of this
                                   # width, is above all earlier ones
-    points = "",                  # CSV file with columns C, n: fit the law to it, not to a sweep
 )
 
 # If the model is not in the data folder, the defaults.json next to the model sets only these keys
@@ -172,7 +169,7 @@ RUNNING = """device threads gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
 OF_OTHER_STAGES = """problems measure s_zero n_val runs out
-    ns bps seeds lrs view metric unit eval_set delta epochs bin points""".split()
+    ns bps seeds lrs view metric unit eval_set epochs bin""".split()
 # `data` and `split` are not part of the identity, because train_set and val_set are. `C` and
 # `B_max` are not part of it either, because a larger budget continues a run.
 FREE = {*RUNNING, *OF_OTHER_STAGES, "data", "split", "C", "B_max"}

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-from core.plots import plural
 
 
 def last_line(path):
@@ -82,7 +81,7 @@ def pool(jobs, places, stop):
         with contextlib.suppress(OSError):  # the program that reads our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
-                print(f"\nstopping: {plural(len(running), 'job')}; what they have is saved, and "
+                print(f"\nstopping: {len(running)} job{'s' * (len(running) != 1)}; what they have is saved, and "
                       "the same command continues", flush=True)
         for _, _, process in running.values():
             process.wait()

@@ -1,1061 +1,384 @@
-"""core/stats.py: every statistic of the analysis: the reward of a cell's model at a budget, its
-interval, the cells tied with the best, and a test of whether the best n rises with the budget.
+"""core/stats.py: every statistic of the analysis, on the plain arrays of core/runs.py.
 
-    grid, cells = cells_of(runs, "avg@4")            # runs: from core/runs.py
-    j = nearest(grid, 1e5)
-    cells[best(cells, j)], tied_with_best(cells, j)  # the best (B_p, n, lr_base) and its ties
+    sweep = table(runs)                                # cells, budgets, rewards and their noise
+    best(sweep, j), tied(sweep, j)                     # the best cell at budget j, and its ties
+    verdict(sweep, of=[0, 1, 2])                       # does the best n rise with the budget?
 
-A cell is one (B_p, n, lr_base) with all its seeds. A cell's value at C is the reward of its model
-at C, from a smoothing spline in log C through the evaluations up to C. docs/analysis.md ("How
-sure") has the noise model, the intervals and what happens beyond the end of a run. The sections
-follow the order of use: runs, cells, the frontier, the test for a law, and contrasts of labelled
-arms. results/ judges claims by these contrasts.
+One noise model serves all of it: reward = cell + seed + run + problem. Runs of a seed share their
+training problems, so cells are compared by seed and by problem. The variance of runs is pooled over
+cells, with a prior. Rollout noise shows in runs and in problems, and is counted once.
 """
-import itertools
 import math
-from collections import Counter
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 from scipy import stats
 from scipy.linalg import solveh_banded
 
-from core.runs import metric_per_problem, over_distinct
-
-# The spline's penalty on curvature over ln C. Any value from 0.03 to 3 gives the same results
-SMOOTH = 0.3
-# If an evaluation is more than JUMP standard deviations off the spline, it is not smoothed
-JUMP = 3
-# The prior for the standard deviation between runs is RUN_SD, with the weight of RUN_DF degrees of
-# freedom. In our sweeps the standard deviation is 0.002 to 0.034, with a median of 0.009. With
-# RUN_SD = 0.012, 90% of one-seed intervals contain the true value
-RUN_SD, RUN_DF = 0.012, 3
-# The number of budgets at which curves are compared. They are evenly spaced in log C
-GRID = 81
-# The normal quantile of two-sided 90% intervals
-Z = 1.645
+SMOOTH = 0.3             # the spline's penalty on curvature over ln C
+JUMP = 3                 # an evaluation this many standard deviations off the spline is a collapse
+RUN_SD, RUN_DF = 0.012, 3  # prior for the standard deviation of runs, and its degrees of freedom
+LAW_SD = 0.015           # the same in the test of a law, where a false law is the larger harm
+GRID = 41                # budgets, evenly spaced in log C
+PULL = 1 / 3             # largest weight of the quadratic in the choice of a cell, see `smooth`
+Z = 1.645                # for 90% intervals
+TIE, DRAWS, ALPHA = 2, 4000, 0.05  # of the test, see `law_test`
 
 
 # --------------------------------------------------------------------------------------------------
 # One run
 
-def last_value(x, smooth=SMOOTH):
-    """Return weights (E,) such that weights @ y is the smoothing spline's value at its last point.
+def checkpoint_sd(runs):
+    """Return the standard deviation of an evaluation around its run's curve.
 
-    x, y (E,): the coordinates of the points to smooth. The weights do not depend on y.
-
-    The natural cubic spline minimises sum of squares + smooth * integral of f''^2 (Reinsch 1967).
-    The solution is f = y - smooth Q g, where (R + smooth Q'Q) g = Q'y has five diagonals. The
-    map from y to f is a symmetric matrix. So its last row, which has the weights, is f for
-    y = (0, ..., 0, 1). If there are fewer than three points, all weight is on the last point.
+    It comes from second differences over the later half of each run, in which a trend cancels.
+    Their median ignores a collapse.
     """
-    w = np.zeros(len(x))
-    w[-1] = 1
-    if len(x) < 3:
-        return w
+    bends = [np.diff(r["reward"].mean(1)[min(len(r["C"]) // 2, len(r["C"]) - 3):], 2)
+             for r in runs if len(r["C"]) > 2]
+    return 1.4826 * np.median(np.abs(np.concatenate(bends or [[0]]))) / math.sqrt(6)
+
+
+def end_weights(x):
+    """Return (E,): the value at the last point of a smoothing spline through E >= 3 points (x, y)
+    is these weights @ y. It minimises the sum of squares + SMOOTH * integral of f''^2 (Reinsch
+    1967, whose Q and banded matrix these are)."""
     h = np.diff(x)
-    # q (3, E - 2): the three nonzero entries in each column of Q
     q = np.array([1 / h[:-1], -1 / h[:-1] - 1 / h[1:], 1 / h[1:]])
-    # band: the upper diagonals of R + smooth Q'Q
     band = np.zeros((3, len(x) - 2))
-    band[2] = (h[:-1] + h[1:]) / 3 + smooth * (q ** 2).sum(0)
-    band[1, 1:] = h[1:-1] / 6 + smooth * (q[1, :-1] * q[0, 1:] + q[2, :-1] * q[1, 1:])
-    band[0, 2:] = smooth * q[2, :-2] * q[0, 2:]
-    g = solveh_banded(band, np.append(np.zeros(len(x) - 3), q[2, -1]))
+    band[2] = (h[:-1] + h[1:]) / 3 + SMOOTH * (q ** 2).sum(0)
+    band[1, 1:] = h[1:-1] / 6 + SMOOTH * (q[1, :-1] * q[0, 1:] + q[2, :-1] * q[1, 1:])
+    band[0, 2:] = SMOOTH * q[2, :-2] * q[0, 2:]
+    g, w = solveh_banded(band, np.append(np.zeros(len(x) - 3), q[2, -1])), np.eye(len(x))[-1]
     for i in range(3):
-        w[i:i + len(g)] -= smooth * q[i] * g
+        w[i:i + len(g)] -= SMOOTH * q[i] * g
     return w
 
 
-def reach(run):
-    """Return the range (lo, hi) of C that a run covers: from its first to its last evaluation, not
-    counting the evaluation of the base model.
+def on_grid(run, grid, noise, base):
+    """Return (G, P): the run's reward at each budget, NaN where it has none.
 
-    Evaluations come after whole updates of B = B_p n rollouts. So the first evaluation comes up to
-    B rollouts later than `eval_every`, and the last update leaves up to B rollouts of the budget
-    unspent. Therefore lo is lowered to `eval_every` (or to B, if B is larger). If the run ended
-    because its budget was spent, hi is raised to the full budget. Without this, only an n whose B
-    divides `eval_every` and the budget would have values at the first and the last budget of the
-    grid, so it would win there without a competitor.
-    """
-    B, x, cfg = run["B_p"] * run["n"], run["rollouts"], run["config"]
-    first, last = (i for i in np.flatnonzero(run["C"] > 0)[[0, -1]])
-    due, budget, lo, hi = cfg.get("eval_every", 0), cfg.get("C", 0), x[first], x[last]
-    if due <= lo < due + B:
-        lo = max(due, min(B, lo))
-    if run["status"] == "budget" and hi <= budget < hi + B:
-        hi = budget
-    return run["C"][first] * lo / max(x[first], 1), run["C"][last] * hi / max(x[last], 1)
-
-
-def per_problem(run, metric):
-    """Return the metric (E, P) of each distinct problem at each evaluation. If the log has only the
-    mean over problems, return this mean (E, 1)."""
-    if run["counts"] is None or metric == "reward":
-        return run["reward"][:, None]
-    return over_distinct(metric_per_problem(run["counts"], metric, run["samples"]),
-                         run.get("copies"))
-
-
-def checkpoint_sd(runs, metric):
-    """Return the standard deviation of an evaluation around the smooth curve of its run. It
-    includes the sampling noise of the rollouts.
-
-    The estimate is from the median of second differences over the later half of the evaluations. A
-    trend cancels in second differences, and the median ignores a run that collapses. A second
-    difference needs three evaluations, so a run with three or four evaluations uses its last
-    three. These may include the bend of the early rise, which makes the estimate too large.
-    """
-    bends = []
-    for run in runs:
-        reward = per_problem(run, metric).mean(1)
-        bends.append(np.diff(reward[min(len(reward) // 2, len(reward) - 3):], 2))
-    return 1.4826 * float(np.median(np.abs(np.concatenate(bends)))) / math.sqrt(6)
-
-
-def values_of(run, metric, grid, checkpoints=math.inf):
-    """Return (values, state): the reward of a run's model at each budget of grid (G,), and whether
-    the run is alive at this budget.
-
-    values: (G, P), or (G, 1) if the log has no counts. state (G,): 1 if the run is alive, 0 if it
-    diverged at a smaller budget, else NaN. checkpoints: the standard deviation of an evaluation
-    around the smooth curve of its run, from `checkpoint_sd`.
-
-    The value at C is interpolated between the smoothed rewards of two evaluations: the last one
-    before C and the first one after C. The smoothed reward of an evaluation comes from a spline
-    through this evaluation and all earlier ones. A spline cannot follow the sudden fall of a run
-    that collapses. So an evaluation more than JUMP * checkpoints away from its spline is not
-    smoothed.
+    The value at an evaluation is the end of a smoothing spline in ln C through it and all earlier
+    ones: what one would see if the run ended there. A collapse is not smoothed. Between evaluations
+    the value is interpolated. A run counts for one update, or one evaluation, beyond its last
+    evaluation, because budgets are whole updates. After its end a diverged run has the reward
+    `base` (P,) of the base model.
     """
     trained = run["C"] > 0
-    x, (lo, hi) = np.log(run["C"][trained]), reach(run)
-    data = per_problem(run, metric)[trained]  # (E, P)
-    reward = data.mean(1)
-    # Fit the spline up to each evaluation in turn, and interpolate linearly between the smoothed
-    # values. A budget at position 2.3 is between evaluations 2 and 3
-    position = np.interp(np.log(grid), x, np.arange(len(x)))
-    before = np.floor(position).astype(int)
-    weights = np.zeros((len(grid), len(x)), np.float32)
-    for i in np.unique([before, np.minimum(before + 1, len(x) - 1)]):
-        smooth = last_value(x[:i + 1])
-        if abs(smooth @ reward[:i + 1] - reward[i]) > JUMP * checkpoints:
-            smooth = np.eye(i + 1)[i]
-        weights[:, :i + 1] += np.maximum(1 - np.abs(position - i), 0)[:, None] * smooth
-    # slack: a run counts as alive for one more evaluation interval after its last evaluation
-    slack = 0.0
-    if run["status"] not in ("diverged", "pruned") and len(x) > 1:
-        slack = float(np.median(np.diff(run["C"][trained])))
-    state = np.where((grid >= lo * (1 - 1e-9)) & (grid <= (hi + slack) * (1 + 1e-9)), 1, np.nan)
+    C, x, y = run["C"][trained], np.log(run["C"][trained]), run["reward"][trained]
+    at = np.interp(np.log(grid), x, np.arange(len(x)))
+    low, ends = at.astype(int), y.copy()
+    for i in np.unique([low, np.minimum(low + 1, len(x) - 1)]):
+        if i > 1:
+            value = end_weights(x[:i + 1]) @ y[:i + 1]
+            ends[i] = value if abs(value.mean() - y[i].mean()) <= JUMP * noise else y[i]
+    part = (at - low)[:, None]
+    V = (1 - part) * ends[low] + part * ends[np.minimum(low + 1, len(x) - 1)]
+    update = C[-1] / max(run["step"][-1], 1)
+    V[grid < C[0] * (1 - 1e-9)] = np.nan
     if run["status"] == "diverged":
-        state[grid > hi * (1 + 1e-9)] = 0
-    return weights @ data.astype(np.float32), state
-
-
-# --------------------------------------------------------------------------------------------------
-# Cells and their noise
-
-@dataclass
-class Noise:
-    """The variance of runs around the mean of their cell, pooled over all cells of a sweep.
-
-      run_var      (G,) variance between runs, after the effects of cell and seed are removed
-      df           (G,) degrees of freedom of run_var, including RUN_DF of the prior
-      seed_ratio   variance between seeds, divided by run_var
-      cov          (G, N, N) covariance of the cells' means, divided by run_var
-      rollouts     (G,) variance of one problem's reward that comes from its evaluation rollouts
-      checkpoints  the result of `checkpoint_sd`
-
-    cov is NaN for a cell that has no run at a budget. The noise of the evaluation rollouts is in
-    run_var, and it is also in the variance over problems. `difference` therefore subtracts
-    `rollouts` from the variance over problems, so that this noise counts only once.
-    """
-    run_var: np.ndarray
-    df: np.ndarray
-    seed_ratio: float
-    cov: np.ndarray
-    rollouts: np.ndarray
-    checkpoints: float
-
-
-@dataclass(eq=False)
-class Cell:
-    """One (B_p, n, lr_base) with its runs, on a grid of G budgets.
-
-      index        the cell's position in the list of `cells_of` and in Noise.cov
-      values       (S, G, P) reward of each run on each problem, NaN outside the run
-      died         (S, G) whether the run diverged at a smaller budget
-      alive        (G,) whether any run of the cell is alive, see `values_of`
-      reach        the range of budgets (lo, hi) that the cell's runs cover
-      per_problem  (G, P) the reward estimated from all seeds, NaN if no run has a value
-      mean         (G,) the mean of per_problem over problems
-    """
-    B_p: int
-    n: int
-    lr: float
-    runs: list
-    index: int
-    values: np.ndarray
-    died: np.ndarray
-    alive: np.ndarray
-    reach: tuple
-    per_problem: np.ndarray = None
-    mean: np.ndarray = None
-    noise: Noise = None
-
-
-def cells_of(runs, metric):
-    """Return (grid (G,), [Cell, ...]) for runs of core/runs.py, in order of (B_p, n, lr)."""
-    ends = [reach(run) for run in runs]
-    low, high = min(lo for lo, _ in ends), max(hi for _, hi in ends)
-    grid = np.geomspace(low, high, GRID)
-    # the grid includes the exact budgets of the report: the largest, and 1/2, 1/4 and 1/8 of it
-    grid = np.unique([low, *grid[1:-1], *(high / 2 ** i for i in range(4) if high / 2 ** i > low)])
-    groups = {}
-    for run in sorted(runs, key=lambda run: (run["B_p"], run["n"], run["lr"], run["seed"])):
-        groups.setdefault((run["B_p"], run["n"], run["lr"]), []).append(run)
-    cells, checkpoints = [], checkpoint_sd(runs, metric)
-    for (B_p, n, lr), of_cell in groups.items():
-        values, state = map(np.array, zip(*(values_of(run, metric, grid, checkpoints)
-                                            for run in of_cell)))
-        alive = (state == 1).any(0)
-        values[np.isnan(state)] = np.nan
-        survivors = np.array([run["status"] != "diverged" for run in of_cell])
-        if alive.any() and survivors.any():
-            end = np.flatnonzero((state[survivors] == 1).any(0))[-1]
-            last = survivors & (state[:, end] == 1)
-            # a budget C is an upper limit, so a cell whose runs ended before C keeps its last value
-            values[last, end + 1:] = values[last, end:end + 1]
-            values[:, :alive.argmax()] = np.nan
-        else:
-            values[:, ~alive] = np.nan
-        lows, highs = zip(*(reach(run) for run in of_cell))
-        cells.append(Cell(B_p, n, lr, of_cell, len(cells), values, state == 0, alive,
-                          (min(lows), max(highs))))
-    add_estimates(cells, len(grid), checkpoints)
-    return grid, cells
-
-
-def design(cell, seed):
-    """Return the design matrix (R, K) of the linear model reward = cell + seed for R runs. The
-    columns of the cells come first.
-
-    cell, seed (R,): the cell and the seed of each run. If the seeds are not crossed with the cells,
-    there are no columns for seeds, because they would absorb differences between cells.
-    """
-    cells = np.unique(cell)
-    X = (np.asarray(cell)[:, None] == cells).astype(float)
-    both = np.hstack([X, np.asarray(seed)[:, None] == np.unique(seed)])
-    crossed = np.linalg.matrix_rank(both) == len(cells) + len(np.unique(seed)) - 1
-    return both if crossed else X
-
-
-def residuals(X, A):
-    """Return the residuals of A (R, ...) after a least-squares fit to X (R, K), and their degrees
-    of freedom."""
-    flat = A.reshape(len(A), -1)
-    rest = flat - X @ (np.linalg.pinv(X) @ flat)
-    return rest.reshape(A.shape), len(A) - np.linalg.matrix_rank(X)
-
-
-def split_noise(X, A):
-    """Return the residuals of A (R, W, P) after a least-squares fit to X (R, K), split into two
-    parts, and their degrees of freedom: (means, rest, df).
-
-    means (R, W): the residuals' means over problems. rest (R, W, P): the residuals minus `means`.
-    """
-    rest, df = residuals(X, A)
-    runs = rest.mean(2)
-    return runs, rest - runs[..., None], df
-
-
-def add_estimates(cells, G, checkpoints):
-    """Set per_problem, mean and noise of each cell, see `Cell` and `Noise`.
-
-    G: the number of budgets. checkpoints: the result of `checkpoint_sd`.
-    """
-    values = np.concatenate([c.values for c in cells])  # (R, G, P)
-    died = np.concatenate([c.died for c in cells])
-    cell = np.concatenate([[c.index] * len(c.runs) for c in cells])
-    seed = np.array([run["seed"] for run in runs_of(cells)])
-    P, N = values.shape[2], len(cells)
-    # the noise is estimated without diverged runs, because divergence is not noise
-    usable = ~np.isnan(values[..., 0]) & ~died
-
-    # budgets at which the same runs are usable form one part. A part is a pair: the indices of
-    # these runs, and the indices of the budgets
-    patterns, which = np.unique(usable, axis=1, return_inverse=True)
-    parts = [(np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i))
-             for i, pattern in enumerate(patterns.T) if pattern.any()]
-
-    # sums of squared residuals of the runs: `within` after the effects of cells are removed, and
-    # `run_sum` after the effects of cells and seeds are removed
-    run_sum, df, rollouts, within, within_df = np.zeros(G), np.zeros(G), np.zeros(G), 0.0, 0
-    for runs, js in parts:
-        A = values[runs][:, js].astype(float)
-        rest, rest_df = residuals((cell[runs, None] == np.unique(cell[runs])).astype(float),
-                                  A.mean(2))
-        within, within_df = within + (rest ** 2).sum(), within_df + rest_df * len(js)
-        of_runs, of_problems, df[js] = split_noise(design(cell[runs], seed[runs]), A)
-        run_sum[js] = (of_runs ** 2).sum(0)
-        if df[js[0]] and P > 1:
-            rollouts[js] = (of_problems ** 2).sum((0, 2)) / df[js] / (P - 1)
-    run_var = (RUN_DF * RUN_SD ** 2 + run_sum) / (RUN_DF + df)
-    seed_var = within / within_df - run_sum.sum() / df.sum() if df.any() else 0.0
-    ratio = max(seed_var, 0.0) / run_var.mean()
-
-    # Generalised least squares for the means of the cells: a seed that two cells share cancels in
-    # their difference, and a seed that only one cell has is still used
-    cov = np.full((G, N, N), np.nan)
-    estimate = np.full((N, G, P), np.nan, np.float32)
-    for runs, js in parts:
-        # present: the cells with usable runs. X (R, cells) and U (R, seeds): the cell and the seed
-        # of each run, one-hot
-        present, column = np.unique(cell[runs], return_inverse=True)
-        X = np.eye(len(present))[column]
-        U = (seed[runs, None] == np.unique(seed[runs])).astype(float)
-        shrink = ratio / (1 + ratio * U.sum(0))
-
-        # `weights` is X' V^-1, where V = 1 + ratio * U U'
-        weights = X.T - ((X.T @ U) * shrink) @ U.T
-        H = np.linalg.inv(weights @ X)
-        cov[np.ix_(js, present, present)] = H
-        estimate[np.ix_(present, js)] = np.einsum("nr,rgp->ngp", H @ weights, values[runs][:, js])
-    noise = Noise(run_var, RUN_DF + df, ratio, cov, rollouts, checkpoints)
-    for c in cells:
-        c.per_problem, c.noise = estimate[c.index], noise
-        if c.died.any():  # diverged runs count with their last reward
-            defined = ~np.isnan(c.values[..., 0])
-            share = ((c.died & defined).sum(0) / np.maximum(defined.sum(0), 1))[:, None]  # (G, 1)
-            diverged = mean_over_runs(np.where((c.died & defined)[..., None], c.values, np.nan))
-            c.per_problem = np.where(share > 0, (1 - share) * c.per_problem + share * diverged,
-                                     c.per_problem)
-        c.mean = c.per_problem.mean(1).astype(float)
-
-
-def mean_over_runs(a):
-    """Return the mean over the first axis, ignoring NaN. The mean is NaN if all values are NaN."""
-    defined = ~np.isnan(a)
-    mean = np.where(defined, a, 0).sum(0) / np.maximum(defined.sum(0), 1)
-    return np.where(defined.any(0), mean, np.nan)
-
-
-def runs_of(cells):
-    """Return the runs of the cells, in the order of the cells."""
-    return [run for c in cells for run in c.runs]
-
-
-def by_B_p(cells):
-    """Return {B_p: its cells}, the smallest B_p first."""
-    return {B_p: [c for c in cells if c.B_p == B_p] for B_p in sorted({c.B_p for c in cells})}
-
-
-def nearest(grid, C):
-    """Return the index of the budget of grid (G,) nearest to C."""
-    return int(np.abs(np.log(grid / C)).argmin())
-
-
-def combined_half_width(problems, runs, df):
-    """Return the half-width of a 90% interval.
-
-    problems: standard error over problems. runs: standard error over runs, with df degrees of
-    freedom.
-    """
-    return math.hypot(Z * problems, stats.t.ppf(0.95, df) * runs)
-
-
-def level_error(c, j):
-    """Return the standard error over problems of a cell's mean at budget j.
-
-    If the log has only the mean over problems, each problem's reward is assumed to be 0 or 1, which
-    gives the largest possible error.
-    """
-    each, run = c.per_problem[j], c.runs[0]
-    if len(each) > 1:
-        return float(each.std(ddof=1)) / math.sqrt(len(each))
-    *_, counted, stated = run.get("task", (0, 0))
-    problems = len(set(run.get("copies") or ())) or counted or stated
-    return math.sqrt(max(c.mean[j] * (1 - c.mean[j]), 0) / problems) if problems else 0.0
-
-
-def ci_half_width(c, j):
-    """Return half of the 90% interval of a cell's reward at budget j.
-
-    The interval is the wider of two. The first is for the reward of another run of the cell on
-    these problems. The second is for the reward of these runs on other problems of the same kind.
-    """
-    var, noise = c.noise.run_var[j], c.noise
-    of_mean = var * noise.cov[j, c.index, c.index]
-    other_run = math.sqrt(var * (1 + noise.seed_ratio) + of_mean)
-    return max(combined_half_width(0, other_run, noise.df[j]),
-               combined_half_width(level_error(c, j), math.sqrt(of_mean), noise.df[j]))
-
-
-def covers(cells):
-    """Return a text that says what the 90% intervals of the rewards of `cells` cover."""
-    runs = runs_of(cells)
-    seeds = Counter((run["B_p"], run["n"], run["lr"]) for run in runs).values()
-    text = "90%, for one more run of the same command and for other problems of the kind"
-    if cells[0].values.shape[2] == 1:
-        text += " (binomial, because the log has only the mean over problems)"
-    if any(run["biased"] for run in runs):
-        text += "; the source's estimate of this metric is biased"
-    if max(seeds) > 1:
-        return f"{text}; {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds per cell"
-    return f"{text}; one seed, so the standard deviation between runs is assumed to be {RUN_SD}"
-
-
-def difference(a, b, j):
-    """Return (gap, problems, runs): cell a minus cell b at budget j, with two standard errors.
-
-    gap: the difference in reward. problems, runs: the standard errors of gap over problems and over
-    runs. The difference is paired by problem, and by seed for the seeds that both cells have.
-    """
-    gap, cov = a.per_problem[j] - b.per_problem[j], a.noise.cov[j]
-    h = cov[a.index, a.index] + cov[b.index, b.index] - 2 * cov[a.index, b.index]
-    problems = gap.var(ddof=1) - a.noise.rollouts[j] * h if len(gap) > 1 else 0.0
-    runs = math.sqrt(a.noise.run_var[j] * max(h, 0))
-    return float(gap.mean()), math.sqrt(max(problems, 0) / len(gap)), runs
-
-
-def gap_between(a, b, j):
-    """Return cell a minus cell b at budget j: (gap, half of its 90% interval)."""
-    gap, problems, runs = difference(a, b, j)
-    return gap, combined_half_width(problems, runs, a.noise.df[j])
-
-
-def best(cells, j):
-    """Return the index of the cell with the highest mean at budget j, or None if no cell has one.
-    """
-    means = np.array([c.mean[j] for c in cells])
-    return None if np.isnan(means).all() else int(np.nanargmax(means))
-
-
-def best_cell(cells, j):
-    """Return the cell with the highest mean at budget j, or the first cell if no cell has one."""
-    top = best(cells, j)
-    return cells[0 if top is None else top]
-
-
-def tied_with_best(cells, j):
-    """Return the mask (N,) of the cells tied with the best at budget j.
-
-    A cell is tied if its gap to the best is at most the error of the gap. All comparisons together
-    have 90% confidence (Sidak; Hsu's multiple comparisons with the best).
-    """
-    top = best(cells, j)
-    defined = [i for i, c in enumerate(cells) if not np.isnan(c.mean[j])]
-    level, out = 0.9 ** (1 / max(len(defined) - 1, 1)), np.zeros(len(cells), bool)
-    t, z = stats.t.ppf(level, cells[top].noise.df[j]), stats.norm.ppf(level)
-    for i in defined:
-        gap, problems, runs = difference(cells[top], cells[i], j)
-        out[i] = i == top or gap <= math.hypot(z * problems, t * runs) + 1e-12
-    return out
-
-
-def folds(S, H):
-    """Return the folds in which a cell is chosen on one part of the data and scored on another.
-
-    A fold is (chosen, scored), two masks (S, H) over S seeds and H halves of the problems. A fold
-    scores one seed on one half, and chooses by the other seeds on the other half. If S = 1, the
-    only seed is used for both. If H = 1, all problems are used for both.
-    """
-    out = []
-    for s in range(S):
-        for h in range(H):
-            seeds, halves = np.arange(S) == s, np.arange(H) == h
-            others = ~seeds if S > 1 else seeds, ~halves if H > 1 else halves
-            out.append((np.outer(*others), np.outer(seeds, halves)))
-    return out
-
-
-def held_out(cells):
-    """Return two arrays (N, F, G): the rewards used to choose a cell and the rewards used to score
-    the chosen cell, in each of the `folds`.
-
-    Diverged runs count in the choice. They are left out of the score, because the report names them
-    anyway. If a cell has no score in a fold, its score is NaN and its reward for the choice is
-    -inf.
-    """
-    seeds = sorted({run["seed"] for run in runs_of(cells)})
-    # if the logs have no counts for each problem, the problems cannot be halved
-    H = min(cells[0].values.shape[2], 2)
-    masks, choice, score = folds(len(seeds), H), [], []
-    for c in cells:
-        # the means of a seed that the cell lacks stay NaN
-        means = np.full((len(seeds), H, len(c.mean)), np.nan)
-        survived = means.copy()
-        for run, values, died in zip(c.runs, c.values, c.died):
-            s = seeds.index(run["seed"])
-            means[s] = [values[:, half::H].mean(1) for half in range(H)]
-            survived[s] = np.where(died, np.nan, means[s])
-        choice.append([mean_over_runs(means[chosen]) for chosen, _ in masks])
-        score.append([survived[scored][0] for _, scored in masks])
-    choice, score = np.array(choice), np.array(score)
-    return np.where(np.isnan(choice) | np.isnan(score), -np.inf, choice), score
-
-
-def heldout_reward(cells, held=None):
-    """Return the reward (G,) of the best cell at each budget, without the winner's curse.
-
-    In each fold, a cell is chosen on some runs and problems and scored on others (`held_out`). The
-    reward is the mean score of the folds. The folds may choose different cells. If there is only
-    one seed, the luck of the chosen run remains. held: a result of `held_out`, if the caller has
-    one already.
-    """
-    choice, scored = held or held_out(cells)
-    rewards = np.take_along_axis(scored, choice.argmax(0)[None], 0)[0]  # (F, G)
-    rewards = mean_over_runs(np.where(np.isneginf(choice.max(0)), np.nan, rewards))
-    means = np.array([c.mean for c in cells])
-    highest = np.where(np.isnan(means), -np.inf, means).max(0)
-    return np.where(np.isnan(rewards), highest, rewards)
-
-
-def stop_before(cells, j, held=None):
-    """Return a stop that beats the best cell at budget j, or None if there is no such stop.
-
-    held: a result of `held_out`, if the caller has one already. A stop is a cell at a budget
-    smaller than budget j. Returns dict
-      cell, j  the indices of the cell and the budget of the stop with the highest mean reward
-      reward   the held-out reward of stopping: each of the `folds` chooses and scores a stop
-      gain     this reward minus the held-out reward of the best cell at budget j
-
-    The result is None unless gain is more than two standard errors. The standard error covers
-    problems and runs. If the stop is the best cell itself at a smaller budget, it covers problems
-    and checkpoints.
-    """
-    top = best(cells, j)
-    if top is None or j == 0:
-        return None
-    means = np.array([c.mean[:j] for c in cells])
-    if np.isnan(means).all():
-        return None
-    i, at = np.unravel_index(np.nanargmax(means), means.shape)
-    choice, scored = held or held_out(cells)
-    F = choice.shape[1]
-    # stops (F,): the stop chosen in each fold, as a number. The stop of cell c at the budget with
-    # index g has the number c * j + g, because each cell has j stops
-    stops = choice[..., :j].transpose(1, 0, 2).reshape(F, -1).argmax(1)
-    rewards = np.array([[scored[p // j, f, p % j], scored[top, f, j]] for f, p in enumerate(stops)])
-    # use only the folds that score both the stop and the best cell at j
-    rewards = rewards[~np.isnan(rewards).any(1)]
-    if not len(rewards):
-        return None
-    stop, end = rewards.mean(0)
-    a, b = cells[i], cells[top]
-    gap = a.per_problem[at] - b.per_problem[j]
-    problems = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
-    # if the stop and the end are of one cell, they have the same runs. The noise of these runs
-    # cancels in the gap, and only the noise of single checkpoints is left
-    sd = b.noise.checkpoints if i == top else math.sqrt(b.noise.run_var[j])
-    if stop - end <= 2 * math.hypot(problems, sd * math.sqrt(2 / len(b.runs))):
-        return None
-    return dict(cell=int(i), j=int(at), reward=float(stop), gain=float(stop - end))
-
-
-# --------------------------------------------------------------------------------------------------
-# The frontier of some cells
-
-def overtakes(a, b, grid, C):
-    """Return the switch from cell a to cell b at C: dict(C, from, to, M, reward, lo, hi).
-
-    lo: the last budget below C at which a is better than b by more than the error, or None. hi: the
-    first budget above C at which b is better than a by more than the error, or None.
-    """
-    js = np.flatnonzero(~np.isnan(a.mean + b.mean))
-    gap, half = np.array([gap_between(b, a, j) for j in js]).T
-    budgets = grid[js]
-    below, above = budgets[(budgets <= C) & (gap < -half)], budgets[(budgets >= C) & (gap > half)]
-    cost = np.mean([run["per_rollout"] for run in b.runs])
-    return {"C": C, "from": a.n, "to": b.n, "M": C / cost / (b.B_p * b.n),
-            "reward": float(b.mean[nearest(grid, C)]),
-            "lo": float(below[-1]) if len(below) else None,
-            "hi": float(above[0]) if len(above) else None}
-
-
-def panel_of(cells, grid, end=math.inf):
-    """Return one panel of frontier.json: the frontier of cells, its switches of n and its ties.
-
-      envelope  dict(C, B_p, n, lr, highest, reward, lo, hi), the best cell at each budget
-      near      at every fourth budget and the last, the (B_p, n) that are tied with the best
-      switches  the changes of the best n, dicts of `overtakes` with why and clear
-
-    highest: the mean of the best cell. reward: the held-out reward that the report prints, with its
-    interval from lo to hi. end: the last budget.
-
-    why: "begins" if the new n has no runs before the switch, "ends" if the old n has no runs after
-    it, else "crossing". clear: False if an earlier clear switch has the same `from` and `to`.
-    Otherwise, "begins" and "ends" are clear, and a "crossing" is clear if its `lo` or `hi` is
-    not None. The gap exceeds its error at that budget.
-    """
-    means = np.array([c.mean for c in cells])  # (N, G)
-    js = np.flatnonzero(~np.isnan(means).all(0) & (grid <= end))
-    top = np.where(np.isnan(means), -np.inf, means).argmax(0)
-    shown, x, turns, near = heldout_reward(cells), np.log(grid), [], []
-    half = np.array([ci_half_width(cells[top[j]], j) for j in js])
-    for i, j in zip(js[:-1], js[1:]):
-        a, b = cells[top[i]], cells[top[j]]
-        if a.n == b.n:
-            continue
-        before, after = (b.mean - a.mean)[[i, j]]
-        # a comparison with NaN is false, so a cell without a value cannot make a crossing
-        if before <= 0 < after:
-            why, at = "crossing", float(x[i] - before * (x[j] - x[i]) / (after - before))
-        else:
-            why, at = "begins" if np.isnan(b.mean[i]) else "ends", x[j]
-        turn = overtakes(a, b, grid, math.exp(at)) | dict(why=why)
-        if why != "crossing":
-            turn.update(lo=None, hi=None)
-        seen = any(t["clear"] and (t["from"], t["to"]) == (a.n, b.n) for t in turns)
-        clear = why != "crossing" or bool(turn["lo"] or turn["hi"])
-        turns.append(turn | dict(clear=clear and not seen))
-    for j in sorted({*js[::4], js[-1]}):
-        near.append(dict(C=grid[j], set=[(c.B_p, c.n) for c, tied in
-                                         zip(cells, tied_with_best(cells, j)) if tied]))
-    sizes = {c.B_p for c in cells}
-    runs = runs_of(cells)
-    return dict(
-        ns=sorted({c.n for c in cells}), range=[grid[js[0]], grid[js[-1]]],
-        B_p=sizes.pop() if len(sizes) == 1 else None, switches=turns, near=near,
-        runs_used=[run["run"] for run in runs], seeds=sorted({run["seed"] for run in runs}),
-        envelope=dict(C=grid[js], highest=means[top[js], js], reward=shown[js],
-                      lo=np.maximum(shown[js] - half, 0), hi=np.minimum(shown[js] + half, 1),
-                      **{key: [getattr(cells[top[j]], key) for j in js]
-                         for key in ("n", "B_p", "lr")}))
-
-
-# --------------------------------------------------------------------------------------------------
-# A test of whether the best n rises with the budget
-
-# The prior for the standard deviation between runs in this test. It must not be smaller: with
-# 0.010, up to 15% of sweeps without a rise would get the verdict "law"
-LAW_SD = 0.015
-# In the null distribution, an n counts as tied with the best n if its reward is less than TIE
-# standard errors lower (Hansen 2005)
-TIE = 2
-# The number of samples of the null distribution
-DRAWS = 4000
-# The verdict "law" needs a p-value of ALPHA or less
-ALPHA = 0.05
-# The test needs budgets that span a factor of SPAN
-SPAN = 4
-
-
-def windows_of(cells, grid):
-    """Return the rewards of all runs in two to six windows of log C, each about an octave wide. The
-    windows cover the budgets that all n reached.
-
-    Returns dict(A, n, seed, C, left_out), or None if the budgets span less than a factor of SPAN.
-      A         (R, W, P) the reward of each run on each problem in each window
-      n, seed   (R,) the n and the seed of each run
-      C         the first and the last budget of each window
-      left_out  the n whose runs end early or diverge. A and n lack them, unless fewer than two n
-                would remain: then all n count, at the budgets that all of them reached
-    """
-    longest = max(c.reach[1] for c in cells)
-    full = [c for c in cells if c.alive.any()
-            and c.reach[1] >= 0.8 * longest and c.alive[grid >= 0.8 * longest].any()]
-    left_out = sorted({c.n for c in cells} - {c.n for c in full})
-    full = full if len(full) > 1 else cells
-    js = np.flatnonzero(np.all([c.alive for c in full], 0))
-    if len(full) < 2 or len(js) < 3 or grid[js[-1]] < SPAN * grid[js[0]]:
-        return None
-    W = min(max(round(math.log2(grid[js[-1]] / grid[js[0]])), 2), 6)
-    parts, A, ns, seeds = np.array_split(js, W), [], [], []
-    for c in full:
-        for run, values in zip(c.runs, c.values):
-            of_windows = np.array([values[part].mean(0) for part in parts])
-            if not np.isnan(of_windows).any():
-                A.append(of_windows)
-                ns.append(c.n)
-                seeds.append(run["seed"])
-    if set(ns) != {c.n for c in full}:
-        return None
-    return dict(A=np.array(A, float), n=np.array(ns), seed=np.array(seeds), left_out=left_out,
-                C=[[float(grid[part[0]]), float(grid[part[-1]])] for part in parts])
-
-
-def window_estimates(A, n, seed):
-    """Return the mean reward of each n in each window, with its covariances.
-
-    A, n, seed: from `windows_of`. Returns dict
-      n         (N,) the n, in rising order
-      mean      (N W,) the rewards in the W windows of the first n, then of the second n, ...
-      runs      (N W, N W) the covariance of `mean` over runs, with df degrees of freedom
-      problems  (N W, N W) the covariance of `mean` over problems
-      W         the number of windows
-
-    Both covariances contain the noise of the rollouts. So that it counts only once, it is
-    subtracted from `problems`.
-    """
-    (_, W, P), ns = A.shape, np.unique(n)
-    X, N = design(n, seed), len(ns)
-    G = np.linalg.pinv(X)
-    H, each = (G @ G.T)[:N, :N], np.einsum("nr,rwp->nwp", G[:N], A)
-    of_runs, e, df = split_noise(X, A)
-    # in the prior, half of a run's variance is common to all of its windows
-    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))
-    runs = np.kron(H, (RUN_DF * prior + of_runs.T @ of_runs) / (RUN_DF + df))
-    problems = np.cov(each.reshape(N * W, P)) / P if P > 1 else 0 * runs
-    if df and P > 1:
-        problems = problems - np.kron(H, np.einsum("rwp,rvp->wv", e, e) / df / (P - 1) / P)
-    return dict(n=ns, mean=each.mean(2).ravel(), runs=runs, problems=problems, df=RUN_DF + df, W=W)
-
-
-def errors_of(D, e):
-    """Return (variance over runs (K,), variance over problems (K,)) of K contrasts of rewards.
-
-    e: the result of `window_estimates`. D (K, N W): the weights of the contrasts D @ e["mean"].
-    """
-    runs, problems = (np.einsum("ka,ab,kb->k", D, e[key], D) for key in ("runs", "problems"))
-    # the variance over problems is a difference of two estimates, so it can be negative and needs a
-    # lower limit
-    return runs, np.maximum(problems, -0.8 * runs)
-
-
-def law_test(e):
-    """Return a test of whether the best n rises with the budget. The null hypothesis is that one n
-    is best in every window.
-
-    e: the result of `window_estimates`. The null hypothesis is rejected if every n is beaten,
-    either by a smaller n in an early window or by a larger n in a late window. So a fall of n* does
-    not count as a rise. Windows 0 to W // 2 are early, and windows W // 2 to W - 1 are late. So
-    window W // 2 is both. Returns dict
-      p          the p-value, from simulated sweeps in which the best n is constant
-      n_closest  the n that comes closest to being best in all windows
-      by         the n that beats n_closest most clearly
-      window     the index of the window in which `by` beats n_closest
-      gap        the reward of `by` minus the reward of n_closest in this window
-    """
-    ns, W, means = e["n"], e["W"], e["mean"]
-    N = len(ns)
-    # (i, a, w): the test asks whether the a-th n beats the i-th n in window w
-    comparisons = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
-                   if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
-    beaten, _, _ = np.array(comparisons).T
-    better, worse = np.array([(a * W + w, i * W + w) for i, a, w in comparisons]).T
-    D = np.eye(N * W)[better] - np.eye(N * W)[worse]
-    run_var, problem_var = errors_of(D, e)
-    t = D @ means / np.sqrt(run_var + problem_var)
-    largest_t = np.array([t[beaten == i].max() for i in range(N)])
-    closest = int(largest_t.argmin())
-    k = np.flatnonzero(beaten == closest)[t[beaten == closest].argmax()]
-    _, by, window = comparisons[k]
-    out = dict(p=1.0, n_closest=int(ns[closest]), by=int(ns[by]), window=window,
-               gap=float(D[k] @ means))
-    if largest_t.min() <= 0:
-        return out
-    rng = np.random.default_rng(0)  # a fixed seed, so that the same logs always give the same p
-    val, vec = np.linalg.eigh(e["runs"] + e["problems"])
-    noise = (rng.standard_normal((DRAWS, N * W)) * np.sqrt(np.maximum(val, 0))) @ vec.T
-    # u: random draws of the estimated variance over runs divided by the true variance
-    u = rng.chisquare(e["df"], (DRAWS, 1)) / e["df"]
-    se = np.sqrt(np.maximum(u * run_var + problem_var, 0.2 * u * run_var))
-    for_each_n = []
-    for i in range(N):
-        # `null` has the rewards of a sweep in which the i-th n is never beaten. For each comparison
-        # (i, a, w), the a-th n gets the reward of the i-th n in window w, unless the a-th n is
-        # worse by TIE standard errors or more
-        null, raised = means.copy(), (beaten == i) & (t > -TIE)
-        null[better[raised]] = means[worse[raised]]
-        drawn = (D @ null + noise @ D.T) / se
-        smallest = np.min([drawn[:, beaten == h].max(1) for h in range(N)], 0)
-        for_each_n.append(float((smallest >= largest_t.min()).mean()))
-    return out | dict(p=max(for_each_n))
-
-
-def verdict_of(cells, grid, delta):
-    """Return the verdict on whether n* rises with the budget, for cells of one B_p and one lr_base.
-
-    Returns the dict of `law_test` with
-      verdict      "law", "flat" or "undetermined"
-      reason       why there was no test, else ""
-      p_falls      the p of `law_test` for a fall of n*
-      half         half of the 90% interval of `gap`
-      n_flat       the n with the smallest `regret`
-      regret       the most by which another n may be better than n_flat in any window
-      regret_of_n  the regret of n_closest
-      rising       an n that gains on n_flat between the last two windows, or None
-      sets         the n tied with the best in each window
-      windows      the first and the last budget of each window
-      left_out     as in `windows_of`
-
-    The verdict is the first of these that holds:
-      (1) "flat", if regret is below delta, every n has two seeds or more, and left_out is [];
-      (2) "law", if `law_test` shows a rise of n* at ALPHA and no fall;
-      (3) "undetermined".
-
-    "flat" comes before "law" because n_flat is then good enough. regret is the upper end of a
-    one-sided 95% interval. If `rising` is not None, "flat" holds only up to the largest budget,
-    because the n in `rising` may overtake n_flat later. If there can be no test, p is None,
-    `reason` says why, and most keys are missing.
-    """
-    w = windows_of(cells, grid) if len({c.n for c in cells}) > 1 else None
-    if w is None:
-        why = ("no run has this lr_base" if not cells else
-               "the runs have only one n" if len({c.n for c in cells}) == 1 else
-               f"the budgets that all n reached span less than a factor of {SPAN}")
-        return dict(verdict="undetermined", reason=why, p=None, sets=[], regret=None, left_out=[])
-    e = window_estimates(w["A"], w["n"], w["seed"])
-    W, N = e["W"], len(e["n"])
-    y = e["mean"].reshape(N, W)
-    # to test for a fall, reverse the order of the n
-    order = np.arange(N * W).reshape(N, W)[::-1].ravel()
-    rise, fall = law_test(e), law_test(e | dict(
-        n=-e["n"][::-1], mean=e["mean"][order],
-        **{key: e[key][np.ix_(order, order)] for key in ("runs", "problems")}))
-    t = stats.t.ppf(0.95, e["df"])
-
-    def gap_of(a, b, at, before=None):
-        """Return (gap, half of its 90% interval).
-
-        gap: the reward of the a-th n minus the reward of the b-th n in window `at`. If `before` is
-        an earlier window, gap is the change of this difference from window `before` to `at`.
-        """
-        D = np.zeros((1, N * W))
-        D[0, a * W + at], D[0, b * W + at] = 1, -1
-        if before is not None:
-            D[0, a * W + before], D[0, b * W + before] = -1, 1
-        run_var, problem_var = (float(v[0]) for v in errors_of(D, e))
-        return float(D[0] @ e["mean"]), math.sqrt(max(t * t * run_var + Z * Z * problem_var, 0))
-    # for each n, the most by which another n may be better in any window
-    regret = [max(0.0, *(sum(gap_of(b, a, at)) for b in range(N) if b != a for at in range(W)))
-              for a in range(N)]
-    flat = int(np.argmin(regret))
-    sets = []
-    for at in range(W):
-        top = int(y[:, at].argmax())
-        sets.append([int(e["n"][i]) for i in range(N)
-                     if i == top or gap_of(top, i, at)[0] <= gap_of(top, i, at)[1]])
-    seeds = min(len({*w["seed"][w["n"] == n]}) for n in e["n"])
-    gains = {int(e["n"][b]): gap_of(b, flat, W - 1, W - 2) for b in range(N) if b != flat}
-    rising = max(gains, key=lambda n: gains[n][0] - gains[n][1])
-    verdict = "undetermined"
-    if regret[flat] < delta and seeds > 1 and not w["left_out"]:
-        verdict = "flat"
-    elif rise["p"] <= ALPHA < fall["p"]:
-        verdict = "law"
-    closest, by = (int(np.flatnonzero(e["n"] == rise[key])[0]) for key in ("n_closest", "by"))
-    return rise | dict(
-        half=gap_of(by, closest, rise["window"])[1], regret_of_n=regret[closest],
-        verdict=verdict, p_falls=fall["p"], n_flat=int(e["n"][flat]), regret=regret[flat],
-        # `rising` is only a hint, so its gain need not be significant: the gain must be above a
-        # quarter of the length of its 90% interval, not above half of the length
-        rising=rising if gains[rising][0] > gains[rising][1] / 2 else None,
-        sets=sets, windows=w["C"], left_out=w["left_out"], reason="")
-
-
-# --------------------------------------------------------------------------------------------------
-# Contrasts of labelled arms, and verdicts on claims
-#
-# A table is {key: (S, P)}: for each cell the reward of S seeds on P problems, averaged over a
-# window of C. All cells of a table have the same seeds and problems.
-
-# A difference below this share of the gain of training does not matter
-SMALL = 0.03
-# The largest difference that the claim "alike" allows, as a share of the gain of training. It is
-# 2 points if training gained 33 points
-ALIKE = 0.06
-
-
-class Missing(Exception):
-    """A comparison cannot be made without more runs. The message names the missing runs."""
-
-
-def mean_with_error(d, sd, df):
-    """Return the mean of d with its error: dict(gain, half).
-
-    d (S, P): a difference of rewards for each seed and problem. sd: the standard deviation of a
-    seed's mean over problems, with df degrees of freedom. gain: the mean of d. half: half of the
-    90% interval of this mean, over seeds and problems.
-    """
-    each = d.mean(0)
-    problems = each.std(ddof=1) / math.sqrt(len(each)) if len(each) > 1 else 0.0
-    half = combined_half_width(problems, sd / math.sqrt(len(d)), max(df, 1))
-    return dict(gain=each.mean(), half=half)
-
-
-def change(now, before):
-    """Return the mean change from `before` to `now` with its error, in the form of
-    `mean_with_error`.
-
-    before, now (S, P): the rewards of the same runs at two times.
-    """
-    of_seeds = (now - before).mean(1)
-    sd = of_seeds.std(ddof=1) if len(of_seeds) > 1 else 0.0
-    return mean_with_error(now - before, sd, len(of_seeds) - 1)
-
-
-def seed_noise(table):
-    """Return (standard deviation, degrees of freedom) of the runs in a table, after the effects of
-    cell and seed are removed."""
-    means = np.array([t.mean(1) for t in table.values()])  # (cells, S)
-    cell, seed = np.indices(means.shape)
-    rest, df = residuals(design(cell.ravel(), seed.ravel()), means.ravel())
-    return math.sqrt((rest ** 2).sum() / max(df, 1)), df
-
-
-def contrast(table, weights):
-    """Return the mean of the sum of weights[key] * table[key] over the keys, with its error, in the
-    form of `mean_with_error`. The weights sum to 0."""
-    sd, df = seed_noise(table)
-    d = sum(w * table[key] for key, w in weights.items())
-    return mean_with_error(d, sd * math.hypot(*weights.values()), df)
-
-
-def fold_masks(S, P):
-    """Return the result of `folds` for S seeds, but with masks (S, P). A mask has a column for each
-    of the P problems, not for each half of the problems."""
-    H = min(P, 2)
-    return [(chosen[:, np.arange(P) % H], scored[:, np.arange(P) % H])
-            for chosen, scored in folds(S, H)]
-
-
-def best_key(table, chosen, keys=None):
-    """Return the key of `table` with the highest mean reward over the mask `chosen` (S, P).
-
-    keys: choose only from these keys. The default is all keys.
-    """
-    return max(keys or table, key=lambda key: table[key][chosen].mean())
-
-
-def heldout_gap(table, *pairs):
-    """Return (winners, contrast) for two groups of keys. The contrast is the reward of the best key
-    of the first group minus the reward of the best key of the second group.
-
-    pairs: (first group, second group), either one pair for all folds or one pair for each fold. In
-    each of the `folds`, the two best keys are chosen on some runs and problems and scored on
-    others. winners: the best key of the first group in each fold. contrast: the mean difference
-    with its error, in the form of `mean_with_error`.
-    """
-    sd, df = seed_noise(table)
-    d, winners = np.empty_like(next(iter(table.values()))), []
-    for (chosen, scored), pair in zip(fold_masks(*d.shape), itertools.cycle(pairs)):
-        a, b = (best_key(table, chosen, keys) for keys in pair)
-        winners.append(a)
-        d[scored] = (table[a] - table[b])[scored]
-    return winners, mean_with_error(d, sd * math.sqrt(2), df)
-
-
-def judge(c, claim, gained):
-    """Return (verdict, times) for a contrast and a claim about its gain.
-
-    gained: the gain of training, which sets the scale. times: the factor by which the number of
-    seeds must increase to decide the claim. The claims are
-      larger      confirmed if the interval is above 0, contradicted if below SMALL x gained
-      smaller     confirmed if the interval is below 0, contradicted if above -SMALL x gained
-      not larger  confirmed if the interval is below SMALL x gained, contradicted if above 0
-      alike       confirmed if the interval is within +-ALIKE x gained, contradicted if outside
-
-    The interval is the 90% interval of the contrast, and a condition must hold for all of it. If
-    both conditions of a claim hold, the verdict is confirmed. If neither holds, it is underpowered.
-    """
-    gain, half = -c["gain"] if claim == "smaller" else c["gain"], c["half"]
-    if claim == "alike":
-        allowed = ALIKE * gained
-        yes, no = abs(gain) + half < allowed, abs(gain) - half > allowed
-        needed = abs(allowed - abs(gain))
+        V[grid > C[-1] * (1 + 1e-9)] = base
     else:
-        yes, no = gain - half > 0, gain + half < SMALL * gained
-        needed = max(gain, SMALL * gained - gain)
-    if claim == "not larger":
-        yes, no = no, yes
-    if yes or no:
-        return "confirmed" if yes else "contradicted", 1
-    return "underpowered", (half / max(needed, 1e-9)) ** 2
+        V[grid > (C[-1] + max(update, np.median(np.diff(C)))) * (1 + 1e-9)] = np.nan
+    return V
 
 
-def judged(*parts):
-    """Return dict(verdict, times) for a claim that consists of several parts.
+def budget_of(run):
+    """Return the run's planned budget if it ended because of it, in the unit of C, else 0."""
+    cfg, last = run["config"], max(run["rollouts"][-1], 1)
+    whole = run["status"] == "budget" and last <= cfg.get("C", 0) < last + cfg["B_p"] * cfg["n"]
+    return cfg["C"] * run["C"][-1] / last if whole else 0
 
-    parts: for each part a tuple, the arguments of `judge`.
 
-    verdict: confirmed if all parts are confirmed, contradicted if any part is contradicted, else
-    underpowered. times: the factor by which the number of seeds must increase to decide all parts.
+# --------------------------------------------------------------------------------------------------
+# All runs: one linear model
+
+def fit_cells(A, cell, seed):
+    """Fit reward = cell + seed to A (R, W, P), runs x budgets x problems. Return a namespace:
+
+      each (N, W, P)  the reward of each cell;  H (N, N): its covariance over runs / that of a run
+      runs (W, W)     sums of squares of the runs' residuals, with df degrees of freedom
+      rolls (W, W)    the part of a problem's variance that is rollout noise (0 if df = 0)
+
+    The seed effects sum to 0. They are left out if they cannot be told from the cells.
     """
-    verdicts, times = zip(*(judge(*part) for part in parts))
-    verdict = next((v for v in ("contradicted", "underpowered") if v in verdicts), "confirmed")
-    return dict(verdict=verdict, times=max(times))
+    X = (np.asarray(cell)[:, None] == np.unique(cell)).astype(float)
+    U = (np.asarray(seed)[:, None] == np.unique(seed)).astype(float)
+    N, both = X.shape[1], np.hstack([X, U[:, :-1] - U[:, -1:]])
+    X = both if np.linalg.matrix_rank(both) == both.shape[1] else X
+    G, P = np.linalg.pinv(X), A.shape[2]
+    rest, df = A - np.einsum("rq,qwp->rwp", X @ G, A), len(A) - X.shape[1]
+    of_runs = rest.mean(2)
+    e = rest - of_runs[..., None]
+    rolls = np.einsum("rwp,rvp->wv", e, e) / df / (P - 1) if df and P > 1 else 0 * of_runs.T @ of_runs
+    return SimpleNamespace(each=np.einsum("nr,rwp->nwp", G[:N], A), H=(G @ G.T)[:N, :N],
+                           runs=of_runs.T @ of_runs, df=df, rolls=rolls)
 
 
-def constant_n(tables, groups):
-    """Return (n, cost): the one n to use in all `tables`, and what this may cost in reward.
+def table(runs):
+    """Return the sweep as a namespace of arrays: N cells, G budgets, P problems, R runs.
 
-    cost: the most by which another n may be better than this n in any table (the upper end of the
-    90% interval). The n with the smallest cost is returned. The largest n is not a candidate,
-    because the tables cannot show whether a still larger n is better. groups: {n: its keys in a
-    table}. For each n, the best of its keys in a table counts.
+      runs, cells   the runs; [(B_p, n, lr_base)], sorted;  grid (G,): the budgets
+      V             (R, G, P) the runs' rewards;  cell, seed (R,);  reached (R, G) without what is
+                    carried on from a smaller budget
+      each          (N, G, P) the cells' rewards, NaN where a cell has none;  mean (N, G)
+      choice        (N, G) the rewards by which a cell is chosen, see `smooth`
+      alive         (N, G) whether a run of the cell reached the budget
+      H             (G, N, N) covariance of the cells' means over runs, in units of var (G,), which
+                    has df (G,) degrees of freedom
+      within        (G,) the variance of runs of a cell, seeds included;  rolls (G,) see `fit_cells`
     """
-    costs = dict.fromkeys(list(groups)[:-1], -math.inf)
-    for table in tables:
-        everywhere = np.ones_like(next(iter(table.values())), bool)
-        top = {n: best_key(table, everywhere, keys) for n, keys in groups.items()}
-        for n in costs:
-            for other in set(groups) - {n}:
-                c = contrast(table, {top[other]: 1, top[n]: -1})
-                costs[n] = max(costs[n], c["gain"] + c["half"])
-    n = min(costs, key=costs.get)
-    return n, costs[n]
+    cells = sorted({(r["B_p"], r["n"], r["lr"]) for r in runs})
+    cell = np.array([cells.index((r["B_p"], r["n"], r["lr"])) for r in runs])
+    seed, noise = np.array([r["seed"] for r in runs]), checkpoint_sd(runs)
+    high = max(max(r["C"][-1], budget_of(r)) for r in runs)
+    low = min(r["C"][r["C"] > 0][0] for r in runs)
+    grid = np.unique([*np.geomspace(low, high, GRID),
+                      *(high / 2 ** i for i in range(4) if high / 2 ** i >= low)])
+    base = [r["reward"][0] for r in runs if r["C"][0] == 0]
+    base = np.mean(base, 0) if base else 0 * runs[0]["reward"][0]
+    V = np.array([on_grid(r, grid, noise, base) for r in runs])
+    reached, N, (R, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
+    alive = np.array([reached[cell == i].any(0) for i in range(N)])
+    for i in range(N):  # a budget is a limit: beyond its last run a cell keeps its value
+        if alive[i].any():
+            end = np.flatnonzero(alive[i])[-1]
+            for r in np.flatnonzero((cell == i) & reached[:, end]):
+                V[r, end:] = V[r, end]
+    t = SimpleNamespace(runs=runs, cells=cells, grid=grid, V=V, cell=cell, seed=seed, alive=alive,
+                        reached=reached, noise=noise, each=np.full((N, G, P), np.nan),
+                        H=np.full((G, N, N), np.nan), rolls=np.zeros(G), df=np.zeros(G))
+    defined, squares, spread, spread_df = ~np.isnan(V[..., 0]), np.zeros(G), 0.0, 0
+    for pattern in np.unique(defined.T, axis=0):  # budgets at which the same runs have a reward
+        js, rows = np.flatnonzero((defined.T == pattern).all(1)), np.flatnonzero(pattern)
+        if not len(rows):
+            continue
+        present, A = np.unique(cell[rows]), V[np.ix_(rows, js)]
+        f = fit_cells(A, cell[rows], seed[rows])
+        t.each[np.ix_(present, js)], t.H[np.ix_(js, present, present)] = f.each, f.H
+        squares[js], t.df[js], t.rolls[js] = np.diag(f.runs), f.df, np.diag(f.rolls)
+        g = fit_cells(A.mean(2, keepdims=True), cell[rows], np.zeros(len(rows)))
+        spread, spread_df = spread + np.trace(g.runs), spread_df + g.df * len(js)
+    t.var = (RUN_DF * RUN_SD ** 2 + squares) / (RUN_DF + t.df)
+    # runs of a cell vary at least as much as runs beyond their seed
+    seeds = spread / max(spread_df, 1) - squares.sum() / max(t.df.sum(), 1)
+    t.within, t.df, t.mean = t.var + max(seeds, 0), t.df + RUN_DF, t.each.mean(2)
+    t.choice = smooth(t, t.mean, range(N))
+    return t
 
 
-def shift(first, second, gained, n_of=int):
-    """Return a verdict on whether the best n is larger in the table `second` than in `first`.
+def smooth(t, y, of):
+    """Return y (N, G), rewards of the cells `of`, made smoother to choose the best cell by them.
 
-    Both tables have the same runs, for example early and late in training. n_of(key): the n of a
-    key. If an n has several keys, such as several lr, the best key counts. gained: as in `judge`.
-    Raises Missing if there are fewer than three n. Returns dict
-      a         the best n in `first`, in each of the `folds`
-      b         the best n in `second`, in each of the `folds`
-      loses     the reward of a minus the reward of b in `first`, with its error
-      gains     the reward of b minus the reward of a in `second`, with its error
-      flat      the n of `constant_n` for the two tables
-      worst     the cost of `constant_n` for the two tables
-      censored  whether flat is the smallest n in the tables, although a smaller n is possible
-      verdict   confirmed, contradicted or underpowered
-
-    The best n differs between the tables if the intervals of both loses and gains are above 0. The
-    verdict is the first of these that holds:
-      (1) confirmed, if the best n differs and b >= a in every fold;
-      (2) contradicted, if the best n differs and b <= a in every fold;
-      (3) contradicted, if worst is below SMALL x gained and censored is false;
-      (4) underpowered.
+    Half of a value is its mean over the last half octave of C. Then the cells of a budget are
+    pulled towards a quadratic in log n, log B_p and log lr_base: by the share of their scatter
+    around it that the noise of runs explains, at most PULL.
     """
-    groups = {n: [key for key in first if n_of(key) == n] for n in sorted(set(map(n_of, first)))}
-    if len(groups) < 3:
-        raise Missing("three n or more")
-    masks = fold_masks(*next(iter(first.values())).shape)
-    a, b = ([n_of(best_key(table, chosen)) for chosen, _ in masks] for table in (first, second))
-    loses = heldout_gap(first, *((groups[x], groups[y]) for x, y in zip(a, b)))[1]
-    gains = heldout_gap(second, *((groups[y], groups[x]) for x, y in zip(a, b)))[1]
-    flat, worst = constant_n((first, second), groups)
-    # if flat is the smallest n in the tables, the best n may have risen to flat from a smaller n,
-    # which the tables lack. No n is smaller than 2, because a group has two rollouts or more
-    censored = flat == min(groups) and flat > 2
-    verdict = "contradicted" if worst < SMALL * gained and not censored else "underpowered"
-    if loses["gain"] > loses["half"] and gains["gain"] > gains["half"]:
-        if all(y >= x for x, y in zip(a, b)):
-            verdict = "confirmed"
-        elif all(y <= x for x, y in zip(a, b)):
-            verdict = "contradicted"
-    return dict(a=a, b=b, loses=loses, gains=gains, verdict=verdict, flat=flat, worst=worst,
-                censored=censored)
+    near = ((t.grid > t.grid[:, None] / 2 ** 0.5) & (t.grid <= t.grid[:, None])).astype(float)
+    defined = ~np.isnan(y)
+    recent = np.where(defined, y, 0) @ near.T / np.maximum(defined @ near.T, 1)
+    y, X = (y + recent) / 2, [np.ones(len(y))]
+    for values in np.log(np.maximum([t.cells[i] for i in of], 1e-12)).T:
+        u = values - values.mean()
+        X += [u ** power for power in range(1, min(len(set(values)), 3))]
+    X = np.array(X).T
+    for j in np.flatnonzero(defined.sum(0) > X.shape[1]):
+        ok = defined[:, j]
+        rest = y[ok, j] - X[ok] @ np.linalg.lstsq(X[ok], y[ok, j], rcond=None)[0]
+        runs = t.var[j] * np.diag(t.H[j])[np.asarray(of)[ok]].mean()
+        scatter = (rest ** 2).sum() / (ok.sum() - X.shape[1])
+        y[ok, j] -= PULL * rest if runs >= PULL * scatter else runs / scatter * rest
+    return y
 
 
-def mean_shift(shifts):
-    """Return one verdict for several groups, such as one group for each B_p, as a dict with the
-    keys of `shift`.
+# --------------------------------------------------------------------------------------------------
+# Cells at one budget
 
-    shifts: for each group, the result of `shift`. loses, gains: the means over groups. Their `half`
-    is the mean of the groups' `half`. More groups do not make `half` smaller, because the groups
-    share problems. worst: the largest `worst` of the groups. a, b, flat and censored are those of
-    the first group. The verdict is the first of these that holds:
-      (1) confirmed, if n decreases in no group and both means exceed their `half`;
-      (2) contradicted, if the verdict of any group is contradicted;
-      (3) underpowered.
+def difference(t, a, b, j):
+    """Return (gap, problems, runs): cell a minus cell b at budget j, and two standard errors."""
+    gap, H, P = t.each[a, j] - t.each[b, j], t.H[j], t.each.shape[2]
+    h = max(np.nan_to_num(H[a, a] + H[b, b] - 2 * H[a, b]), 0)
+    problems = max(gap.var(ddof=1) - t.rolls[j] * h, 0) / P if P > 1 else 0
+    return gap.mean(), math.sqrt(problems), math.sqrt(t.var[j] * h)
+
+
+def best(t, j, of=None):
+    """Return the best cell at budget j, of the cells `of`, or None if none has a reward."""
+    of = np.arange(len(t.cells)) if of is None else np.asarray(of)
+    y = t.choice[of, j]
+    return None if np.isnan(y).all() else int(of[np.nanargmax(y)])
+
+
+def tied(t, j, of=None):
+    """Return the cells tied with the best at budget j: their gaps are within the error, with 90%
+    confidence for all comparisons together (Sidak; Hsu 1981)."""
+    of, top = range(len(t.cells)) if of is None else of, best(t, j, of)
+    of = [i for i in of if not np.isnan(t.mean[i, j])]
+    level = 0.9 ** (1 / max(len(of) - 1, 1))
+    q, z = stats.t.ppf(level, t.df[j]), stats.norm.ppf(level)
+
+    def is_tied(i):
+        gap, problems, runs = difference(t, top, i, j)
+        return gap <= math.hypot(z * problems, q * runs)
+    return [top] + [i for i in of if i != top and is_tied(i)]
+
+
+def half_width(t, i, j):
+    """Return half of a 90% interval of cell i's reward at budget j.
+
+    It is the wider of two: for another run of the cell on these problems, and for these runs on
+    other problems of the kind. Logs with only means give the number of problems, or nothing.
     """
-    mean = {key: {part: np.mean([c[key][part] for c in shifts]) for part in ("gain", "half")}
-            for key in ("loses", "gains")}
-    rises = all(y >= x for c in shifts for x, y in zip(c["a"], c["b"]))
-    verdict = ("confirmed" if rises and all(c["gain"] > c["half"] for c in mean.values()) else
-               "contradicted" if any(c["verdict"] == "contradicted" for c in shifts) else
-               "underpowered")
-    return shifts[0] | mean | dict(verdict=verdict, worst=max(c["worst"] for c in shifts))
+    q, h, y = stats.t.ppf(0.95, t.df[j]), np.nan_to_num(t.H[j, i, i], nan=1.0), t.each[i, j]
+    another = q * math.sqrt(t.within[j] + t.var[j] * h)
+    P, mean = len(y), min(max(y.mean(), 0), 1)
+    asked = next((r["problems"] for r in t.runs if r.get("problems")), 0)
+    of_problems = (y.std(ddof=1) / math.sqrt(P) if P > 1 else
+                   math.sqrt(mean * (1 - mean) / asked) if asked else 0.0)
+    return max(another, math.hypot(Z * of_problems, q * math.sqrt(t.var[j] * h)))
+
+
+def heldout_reward(t, of=None):
+    """Return (G,): the reward of the best cell without the winner's curse.
+
+    The cell is chosen by the other seeds on one half of the problems, and scored by one seed on the
+    other half. A single seed chooses too, so the luck of its run remains.
+    """
+    of = np.arange(len(t.cells)) if of is None else np.asarray(of)
+    seeds, halves, scores = np.unique(t.seed), min(t.V.shape[2], 2), []
+    for s in seeds:
+        for h in range(halves):
+            chooses = t.seed != s if len(seeds) > 1 else t.seed == s
+            choice = smooth(t, cell_means(t, of, chooses, slice(halves - 1 - h, None, halves)), of)
+            score = cell_means(t, of, t.seed == s, slice(h, None, halves))
+            choice[np.isnan(choice) | np.isnan(score)] = -np.inf
+            chosen = np.take_along_axis(score, choice.argmax(0)[None], 0)[0]
+            scores.append(np.where(np.isinf(choice.max(0)), np.nan, chosen))
+    defined = ~np.isnan(scores)
+    mean = np.where(defined, scores, 0).sum(0) / np.maximum(defined.sum(0), 1)
+    means = np.where(np.isnan(t.mean[of]), -np.inf, t.mean[of]).max(0)
+    return np.where(defined.any(0), mean, means)
+
+
+def cell_means(t, of, runs, problems):
+    """Return the mean reward (N, G) of the cells `of` over some runs (mask) and problems (slice)."""
+    y, out = t.V[:, :, problems].mean(2), np.full((len(of), len(t.grid)), np.nan)
+    for k, i in enumerate(of):
+        mine = y[runs & (t.cell == i)]
+        defined = ~np.isnan(mine)
+        total = np.where(defined, mine, 0).sum(0) / np.maximum(defined.sum(0), 1)
+        out[k] = np.where(defined.any(0), total, np.nan)
+    return out
+
+
+# --------------------------------------------------------------------------------------------------
+# Does the best n rise with the budget?
+
+def windows(t, of):
+    """Return (A (R, W, P), n (R,), seed (R,), C [(first, last)]): the rewards by n, seed and window.
+
+    There are two to six windows of log C, about octaves, over the budgets that all runs of the
+    cells `of` reached. A run that ended before 0.8 of the longest is left out. If a cell has
+    several lr_base, each n has in each window the one that is best for it on the other seeds. None
+    if the budgets span less than a factor of 4, or if only one n is left.
+    """
+    rows = np.flatnonzero(np.isin(t.cell, of))
+    ends = np.array([t.grid[t.reached[r]].max(initial=0) for r in rows])
+    rows = rows[ends >= 0.8 * ends.max(initial=0)]
+    js = np.flatnonzero(t.reached[rows].all(0))
+    n_of = np.array([t.cells[i][1] for i in t.cell])
+    ns = np.unique(n_of[rows])
+    if len(ns) < 2 or len(js) < 3 or t.grid[js[-1]] < 4 * t.grid[js[0]]:
+        return None
+    W = min(max(round(math.log2(t.grid[js[-1]] / t.grid[js[0]])), 2), 6)
+    parts = np.array_split(js, W)
+    V = {r: np.stack([t.V[r, part].mean(0) for part in parts]) for r in rows}  # (W, P) each
+    A, keys = [], [(n, s) for n in ns for s in np.unique(t.seed[rows[n_of[rows] == n]])]
+    for n, s in keys:
+        mine = {t.cell[r]: V[r] for r in rows if n_of[r] == n and t.seed[r] == s}
+        scores = []
+        for cell, own in mine.items():
+            other = [V[r].mean(1) for r in rows if t.cell[r] == cell and t.seed[r] != s]
+            scores.append(np.mean(other, 0) if other else own.mean(1))
+        chosen = np.argmax(scores, 0)
+        A.append([list(mine.values())[chosen[w]][w] for w in range(W)])
+    n, seed = np.array(keys).T
+    return np.array(A), n, seed, [(t.grid[part[0]], t.grid[part[-1]]) for part in parts]
+
+
+def law_test(n, W, y, runs, problems, df):
+    """Return (p, i, a, w) of the null hypothesis that one n is best in every window.
+
+    y (N W,): the rewards by n and window, with covariances over runs (df) and over problems. The
+    hypothesis falls if every n is beaten, by a smaller one in an early window or by a larger one in
+    a late window (the middle window is both, so that a fall is no rise). Near-ties are ties (Hansen
+    2005). i: the n that stands best; the a-th n beats it most, in window w.
+    """
+    N = len(n)
+    K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
+         if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
+    i0, better, worse = np.array([(i, a * W + w, i * W + w) for i, a, w in K]).T
+    D = np.eye(N * W)[better] - np.eye(N * W)[worse]
+    v_runs, v_problems = variances(D, runs, problems)
+    T = D @ y / np.sqrt(v_runs + v_problems)
+    beaten = np.array([T[i0 == i].max() for i in range(N)])
+    least = beaten.argmin()
+    where = K[np.flatnonzero(i0 == least)[T[i0 == least].argmax()]]
+    if beaten.min() <= 0:
+        return 1.0, *where
+    rng = np.random.default_rng(0)
+    value, vector = np.linalg.eigh(runs + problems)
+    draws = rng.standard_normal((DRAWS, N * W)) * np.sqrt(np.maximum(value, 0))
+    noise, u = draws @ vector.T @ D.T, rng.chisquare(df, (DRAWS, 1)) / df
+    scale, p = np.sqrt(np.maximum(u * v_runs + v_problems, 0.2 * u * v_runs)), []
+    for i in range(N):  # a sweep in which the i-th n is never beaten
+        null, raised = y.copy(), (i0 == i) & (T > -TIE)
+        null[better[raised]] = y[worse[raised]]
+        drawn = (D @ null + noise) / scale
+        p.append((np.min([drawn[:, i0 == h].max(1) for h in range(N)], 0) >= beaten.min()).mean())
+    return float(max(p)), *where
+
+
+def variances(D, runs, problems):
+    """Return the variances over runs and over problems of contrasts D (K, N W)."""
+    a, b = (np.einsum("ka,ab,kb->k", D, v, D) for v in (runs, problems))
+    return a, np.maximum(b, -0.8 * a)  # b is a difference of two estimates
+
+
+def verdict(t, of):
+    """Return dict(verdict, p, p_falls, ...) for the cells `of`, all of one B_p.
+
+    verdict is "rises" or "falls" if that test alone is significant, else "undecided". ahead
+    describes how the n that comes closest to serving every budget is beaten: n, by, gap, half
+    (points of reward, half of a 90% interval) and C (first, last). sets: for each window the n that
+    are tied with its best. p is None if the runs do not allow a test.
+    """
+    found = windows(t, of) if len({t.cells[i][1] for i in of}) > 1 else None
+    if found is None:
+        return dict(verdict="undecided", p=None, p_falls=None, sets=[], windows=[])
+    A, of_run, seed, C = found
+    n, (_, W, P) = np.unique(of_run), A.shape
+    N, f = len(n), fit_cells(A, of_run, seed)
+    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))
+    runs = np.kron(f.H, (RUN_DF * prior + f.runs) / (RUN_DF + f.df))
+    problems = 0 * runs
+    if P > 1:
+        problems = (np.cov(f.each.reshape(N * W, P)) - np.kron(f.H, f.rolls)) / P
+    y, df = f.each.mean(2).ravel(), RUN_DF + f.df
+    back = np.arange(N * W).reshape(N, W)[::-1].ravel()
+    p, i, a, at = law_test(n, W, y, runs, problems, df)
+    p_falls, *_ = law_test(-n[::-1], W, y[back], runs[np.ix_(back, back)],
+                           problems[np.ix_(back, back)], df)
+    # gap[b, a, w]: how much the b-th n is ahead of the a-th in window w; half of its 90% interval
+    I, Y = np.eye(N * W).reshape(N, W, -1), y.reshape(N, W)
+    v_runs, v_problems = variances((I[:, None] - I[None]).reshape(-1, N * W), runs, problems)
+    half = np.sqrt(np.maximum(stats.t.ppf(0.95, df) ** 2 * v_runs + Z ** 2 * v_problems, 0))
+    gap, half, top = Y[:, None] - Y[None], half.reshape(N, N, W), Y.argmax(0)
+    sets = [[int(n[b]) for b in range(N) if gap[top[w], b, w] <= half[top[w], b, w]]
+            for w in range(W)]
+    said = {(True, False): "rises", (False, True): "falls"}.get(
+        (p <= ALPHA, p_falls <= ALPHA), "undecided")
+    return dict(verdict=said, p=p, p_falls=p_falls, sets=sets, windows=C,
+                seeds=len(np.unique(seed)),
+                ahead=dict(n=int(n[i]), by=int(n[a]), gap=gap[a, i, at], half=half[a, i, at],
+                           C=C[at]))

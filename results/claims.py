@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "results/README.md"
 
-from config import at_k
+from config import BadInput, at_k, entry
 
 SMALL, ALIKE = 0.03, 0.06  # a small difference and "no difference", as shares of training's gain
 DEEP = 150                 # updates that every compared cell must make
@@ -417,6 +417,8 @@ def judge_row(runs, row):
 
 
 def main(argv):
+    if any(word.startswith("-") for word in argv):
+        raise BadInput(f"{' '.join(argv)}: expected nothing, or a part of a row's name")
     runs = read_archives(sorted((ROOT / "results").glob("*.tar.xz")))
     wanted = " ".join(argv)
     rows = [judge_row(runs, row) for row in json.loads((ROOT / "results/claims.json").read_text())
@@ -454,4 +456,4 @@ def write_page(rows):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    entry(main)

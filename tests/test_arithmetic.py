@@ -355,7 +355,7 @@ def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
     some = [problems[i] for i in np.random.default_rng(0).choice(len(problems), 100, False)]
     generator = engine.open_engine("hf", str(world.base), cfg, "cpu", model, tokenizer)
     prompts = sample.tokenize(some, tokenizer)
-    counts, _ = sample.measure(some, prompts, lambda: generator, cfg, tmp_path)
+    counts, _ = sample.measure(some, prompts, lambda: generator, cfg | dict(shard=""), tmp_path)
     assert sum(counts[p["id"]] == {0: 0} | rates[p["id"]] for p in some) >= 98
 
 

@@ -227,12 +227,11 @@ def swept(tmp_path_factory, script):
 
 
 def test_the_analysis_runs_on_it_unchanged(swept, script, capsys):
-    for name, *words in (("frontier.py", "--view=all"), ("fit_sigmoid.py",)):
+    for name, *words in (("frontier.py", "--view=joint"), ("fit_sigmoid.py",)):
         done = script(name, *words, f"--runs={swept}")
         assert done.code == 0, done.stderr
-    front = json.loads((swept / "frontier.json").read_text())
-    assert len(front["runs_used"]) == 6 and not front["runs_dropped"]
-    assert front["panels"]["B_p=16"]["curves"]
+        assert name != "frontier.py" or "6 runs used, 0 dropped" in done.stdout
+    assert "train_grpo.py" not in done.stdout  # that command would train a language model
 
 
 def test_counts_are_binomial_about_the_exact_pass_rates(swept):

@@ -197,7 +197,7 @@ def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
 
     def measure(folder, lengths, **changes):
         made = opened(True, lengths, s=4, s_zero=0, verifier="even", model="somewhere", **changes)
-        counts, _ = sample.measure(problems, prompts, lambda: made, made.cfg, folder)
+        counts, _ = sample.measure(problems, prompts, lambda: made, made.cfg | dict(shard=""), folder)
         return counts, made.llm
     want, llm = measure(tmp_path / "whole", long_tail)
     assert llm.made == 40 and len({c[4] for c in want.values()}) > 1

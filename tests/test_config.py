@@ -23,12 +23,12 @@ from core.machine import cores
 FREE = set("""C B_max data problems s s_zero split n_val runs out device gen_batch measure
               micro_tokens micro_logits activation_checkpointing gpu_memory threads save_every
               keep_last keep_at pass_at sample_every ns bps seeds lrs view metric unit eval_set
-              delta epochs bin points""".split())
+              epochs bin""".split())
 
 
 def test_a_new_key_is_part_of_a_runs_identity_at_any_place_of_the_dict(monkeypatch):
     """If it were not, a second experiment would continue the first one's runs."""
-    for place in ("device", "ns", "points", "C"):
+    for place in ("device", "ns", "bin", "C"):
         keys = {}
         for key, value in config.items():
             keys |= {"mine": 0.5} if key == place else {}
@@ -349,7 +349,7 @@ def test_a_reader_that_ends_early_is_no_error():
 
 def test_a_comment_that_begins_with_words_and_bars_names_all_values():
     assert C.CHOICES["algo"] == ("grpo", "ppo", "cispo")
-    assert C.CHOICES["view"][0] == "fixed_Bp" and C.CHOICES["view"][-1] == "all"  # on two lines
+    assert C.CHOICES["view"][0] == "fixed_Bp" and C.CHOICES["view"][-1] == "lr"
     assert C.CHOICES["recipe"] == tuple(C.RECIPES)
     assert not {"split", "verifier", "metric"} & set(C.CHOICES)  # users add values of their own
     assert all(config[key] in words for key, words in C.CHOICES.items())

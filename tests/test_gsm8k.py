@@ -129,20 +129,3 @@ def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkey
     assert (asked["measure"], asked["max_new_tokens"], asked["n_val"]) == (4000, 768, 300)
     asked = config.parse([*called[0], "--measure=5"])
     assert asked["measure"] == 5
-
-
-def test_the_simulation_of_the_evening():
-    """If tests/bench/evening.py says that a difference is detected in 90% of draws, it is detected
-    in about 90% of other draws. A difference of 0 is detected in few."""
-    bench = load_script("tests/bench/evening.py")
-    C, rng = bench.PRESET["C"], np.random.default_rng(0)
-    noise = bench.NOISE["small"]
-    at_90, at_95 = bench.least_paired(rng, 2, noise, C, draws=60)
-    assert 0.01 < at_90 < at_95 < 0.1
-    for gain, low, high in ((at_90, 0.75, 1.0), (0.0, 0.0, 0.2)):
-        seen = np.mean([bench.paired_error(bench.draw_sweep(rng, 2, *noise, gain, C), C) < 0
-                        for _ in range(40)])
-        assert low <= seen <= high, (gain, seen)
-    more = bench.least_paired(rng, 4, noise, C, draws=60)[0]
-    assert more < at_90  # seeds help
-    assert bench.in_report(bench.draw_sweep(rng, 3, *noise, 0.15, C), C)

@@ -184,8 +184,6 @@ def test_verl(script, run, tmp_path):
     done = script("frontier.py", f"--runs={out}", "--metric=avg@4")
     assert done.code == 0, done.stderr
     assert "2 runs used, 0 dropped" in done.stdout
-    used = json.loads((out / "frontier.json").read_text())["runs_used"]
-    assert {r["run"] for r in used} == {log[0]["derived"]["run"] for log in logs.values()}
 
 
 def test_verl_log_that_begins_at_step_6_has_no_sums(read, tmp_path):

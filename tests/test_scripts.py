@@ -180,7 +180,7 @@ def test_nothing_to_analyse(refused, tmp_path, name):
                     correct=[1, 2, 0])]
     (tmp_path / "begun/run/log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     line = refused(name, "--runs=begun")
-    assert "no run to analyse" in line and "too few evaluations" in line
+    assert "no run to analyse" in line and "fewer than two evaluations" in line
 
 
 def test_a_missing_model_folder(refused, script, tiny, tmp_path):

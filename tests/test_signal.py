@@ -48,8 +48,8 @@ def test_rows_are_unbiased_for_all_problems_and_for_a_split():
 
 
 def test_the_page_shows_what_sample_prints():
-    """docs/takehome.md has the table that sample.py prints for the committed pass rates."""
-    text = (ROOT / "docs/takehome.md").read_text()
+    """docs/analysis.md has the table that sample.py prints for the committed pass rates."""
+    text = (ROOT / "docs/analysis.md").read_text()
     cfg = parse(["--s_zero=128"])
     counts = {}
     for r in read_log(ROOT / "data/arithmetic/base/pass_rates.jsonl.gz")[1:]:

@@ -54,17 +54,12 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ at a time$"
     assert re.search(head, text, re.M)
     # the verdict, the table, the command to run, unless the random model solved nothing
-    assert "\n  B_p = 2: " in text and "intervals: 90%" in (out / "report.txt").read_text()
-    assert re.search(r"^C = 64 rollouts .*observed.*(\n  .*)*\n  python train_grpo.py .*--C=64\b"
-                     r"|nothing was solved in any evaluation", text, re.M), text
+    assert "\n  B_p = 2: " in text and "2 runs used" in (out / "report.txt").read_text()
+    assert re.search(r"^To run the row of 64:\n  python train_grpo.py .*--C=64\b", text, re.M), text
     assert re.search(r"^ +256\*  .*not run", text, re.M), text
     assert {p.name for p in out.glob("prescription.*")} == {"prescription.csv"}
-    for name in ("frontier.png", "frontier.json", "law.json"):
-        assert (out / name).stat().st_size > 100
-    for path in out.glob("*.png"):
-        assert path.stem in text.split(f"figures in {out}: ")[1] , path
-        assert path.read_bytes().startswith(b"\x89PNG")
-    assert [p for p in out.glob("*.png") if "law" in p.name]
+    for name in ("frontier_fixed_Bp.png", "law.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
     assert all((out / run / "out.txt").read_text() for run in logs(out))
 
 
@@ -112,10 +107,9 @@ def test_a_sweep_is_extended_around_a_run_that_fails(swept, tiny, tmp_path):
     before = path.read_bytes()
     done = run_sweep(tiny, out, NS="2 4 8", C="96")
     assert "3 runs, 3 to do" in done.stdout and done.returncode not in (0, 130), done
-    # the failed run is listed at the end with its last line of output, and by the analysis
+    # the failed run is listed at the end with its last line of output
     listed = done.stdout[done.stdout.rindex("1 runs failed"):]
     assert bad in listed and good not in listed and "lr_base=1 there" in listed, listed
-    assert re.search(r"missing 1: B_p=2 n=4 seed=0", done.stdout), done
     assert path.read_bytes() == before, done
     # the other runs finished: n = 8 is new, n = 2 was continued
     finished = {run: records for run, records in logs(out).items() if run != bad}
@@ -405,8 +399,8 @@ def test_a_run_that_gets_sigterm_stops_the_sweep(swept, tiny, tmp_path):
     assert all(r == dict(type="end", status="budget", rollouts=64) for r in last.values())
 
 
-def test_failed_and_the_analysis_know_the_plan_after_an_array(tiny, tmp_path):
-    """If one printed command ran, `failed` and the analysis list the other runs as missing."""
+def test_failed_knows_the_plan_after_an_array(tiny, tmp_path):
+    """If one printed command ran, `failed` lists the other runs as missing."""
     out = tmp_path / "easy"
     lines = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8").stdout.splitlines()
     assert len(lines) == 3 and len(read_plan(out)["cells"]) == 3
@@ -415,9 +409,6 @@ def test_failed_and_the_analysis_know_the_plan_after_an_array(tiny, tmp_path):
     failed = run_script("core.sweep", "failed", "easy", f"--runs={out}")
     assert failed.code == 1 and "2 runs failed or are missing" in failed.stdout
     assert failed.stdout.count(" 0 of 64 rollouts") == 2 and ran not in failed.stdout
-    run_script("frontier.py", f"--runs={out}")
-    front = config.read_json(out / "frontier.json")
-    assert {(c["B_p"], c["n"]) for c in front["missing"]} == {(2, 4), (2, 8)}
     for line in lines[:2]:
         subprocess.run(line, shell=True, cwd=ROOT, check=True, capture_output=True)
     assert run_script("core.sweep", "failed", "easy", f"--runs={out}").code == 0

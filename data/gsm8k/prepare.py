@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import entry, parse  # noqa: E402
-from core.questions import prepare  # noqa: E402
+from core.questions import OWN, prepare  # noqa: E402
 
 # The column `answer` has a worked solution. Its last line is "#### 1,234", and 1,234 is the gold
 GSM8K = dict(name="gsm8k", revision="e53f048856ff4f594e959d75785d2c2d37b678ee",
@@ -26,7 +26,7 @@ FILE = "openai/gsm8k:main/{}-00000-of-00001.parquet"
 
 
 def main(argv):
-    cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__)
+    cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__, OWN)
     test, against = Path(cfg["data"]) / "test", []
     if not cfg["source"]:
         words = [w for w in argv if not w.startswith(("--data=", "--against="))]

@@ -195,11 +195,9 @@ def draw_study(found, path):
         ax.set(yscale="log", ylim=(1.5, 400))
         plots.log_ticks(ax.yaxis, NS)
     axes[-1, 0].set_xlabel("C, rollouts"), axes[-1, 0].set_ylabel("n*")
-    plots.legend(fig, axes.flat[:-1])
-    fig.suptitle(f"n*(C) of {len(arms)} experiments, {len(SEEDS)} seeds each, exact pass@1; "
-                 "squares: n not told from the best,\neach at its best lr (90%); gains with n and "
-                 "lr chosen on one half of the seeds and measured on the other (90%)", fontsize=11)
-    plots.write(fig, path)
+    plots.save(fig, path, f"n*(C) of {len(arms)} experiments, {len(SEEDS)} seeds each, exact pass@1; "
+               "squares: n not told from the best,\neach at its best lr (90%); gains with n and "
+               "lr chosen on one half of the seeds and measured on the other (90%)")
 
 
 def main(argv):

@@ -1,8 +1,8 @@
-"""How often the verdict is a law, on planted sweeps whose n* is known.
+"""How often the verdict is a rise, on planted sweeps whose n* is known.
 
     python tests/bench/law.py 60     # 60 sweeps for each number; about 25 minutes on one core
 
-In six worlds n* does not rise, and a law is false: one n is best (at the edge or in the middle of
+In six worlds n* does not rise: one n is best (at the edge or in the middle of
 the grid), two n are tied, all n are equal, or all n are equal only at large C. In two worlds n*
 rises as the paper's law, and twice as steeply. The noise `kept` is that of the committed logs.
 Runs of one seed share most of this noise. The noise `stated` is larger, and runs share none of it.
@@ -16,8 +16,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
 import numpy as np
 
-from core.stats import cells_of, tied_with_best, verdict_of
-from simulate import falls_off, constant, paper, sweep
+from core.stats import table, tied, verdict
+from planted import constant, falls_off, paper, sweep
 
 NS = (8, 32, 128, 512, 2048)
 NOISE = dict(kept=dict(run_sd=0.0066, drift=0.004, seed_sd=0.010),
@@ -55,15 +55,14 @@ def main(sweeps):
             for seeds in (1, 2, 3, 5):
                 said, held, size = [], 0, 0
                 for draw in range(sweeps):
-                    grid, cells = cells_of(sweep(draw, truth, ns=NS, seeds=seeds, evals=60, **sds),
-                                           "avg@4")
-                    said.append(verdict_of(cells, grid, 0.01)["verdict"])
-                    tied = {c.n for c, same in zip(cells, tied_with_best(cells, -1)) if same}
-                    held += min(best_n(truth, grid[-1])) in tied
-                    size += len(tied)
-                text.append(f"{100 * said.count('law') / sweeps:.0f} ({100 * held / sweeps:.0f}, "
-                            f"{size / sweeps:.1f})")
-            print(f"{noise:7} {name:18} law % (set %, its size) with 1, 2, 3, 5 seeds: "
+                    t = table(sweep(draw, truth, ns=NS, seeds=seeds, evals=60, **sds))
+                    said.append(verdict(t, range(len(t.cells)))["verdict"])
+                    ties = {t.cells[i][1] for i in tied(t, len(t.grid) - 1)}
+                    held += min(best_n(truth, t.grid[-1])) in ties
+                    size += len(ties)
+                text.append(f"{100 * said.count('rises') / sweeps:.0f} "
+                            f"({100 * held / sweeps:.0f}, {size / sweeps:.1f})")
+            print(f"{noise:7} {name:18} rises % (set %, its size) with 1, 2, 3, 5 seeds: "
                   + "; ".join(text), flush=True)
 
 
