@@ -324,8 +324,8 @@ def test_a_run_logs_every_set(trained, world):
                for r in records if r["type"] == "step")
     assert evals[-3]["avg@4"] > 0 and len({json.dumps(r["correct"]) for r in evals}) > 3
     # the reader returns the set in `part`
-    assert runs.read_run(out, part="aime24")["counts"].shape[1] == len(world.aime)
-    assert runs.read_run(out)["counts"].shape[1] == len(sample.read_problems(sets[0]))
+    for part, problems in (("aime24", world.aime), ("val", sample.read_problems(sets[0]))):
+        assert runs.read_run(out / "log.jsonl", part=part)["reward"].shape[1] == len(problems)
 
 
 def test_rewards_are_those_of_bare_math_verify(trained):
@@ -461,4 +461,5 @@ def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
     assert manifest["settings"]["max_prompt_tokens"] == 40
     assert len([p for p in (tmp_path / "sweep").glob("[!.]*/log.jsonl")
                 if read_log(p)[-1].get("status") == "budget"]) == 1
-    assert (tmp_path / "sweep/frontier.png").exists() and "python train_grpo.py" in done.stdout
+    assert (tmp_path / "sweep/prescription.csv").exists()
+    assert "python train_grpo.py" in done.stdout
