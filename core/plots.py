@@ -75,13 +75,13 @@ def save(fig, path, title="", small=""):
 
 def budget_axis(ax, low, high, unit=""):
     """Make x a log axis from low to high: powers of ten, or also 2 and 5 below two decades."""
-    from matplotlib.ticker import LogFormatterMathtext, LogLocator
+    from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullLocator
     ax.set_xscale("log")
     ax.set_xlim(low / 1.08, high * 1.08)
     wide = high / low >= 100
     ax.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
     ax.xaxis.set_major_formatter(LogFormatterMathtext() if wide else lambda C, _: format_si(C))
-    ax.minorticks_on() if wide else ax.minorticks_off()
+    ax.xaxis.set_minor_locator(LogLocator(subs=range(2, 10)) if wide else NullLocator())
     if unit:
         ax.set_xlabel(AXIS[unit])
 
@@ -127,8 +127,8 @@ def frontier(t, panels, cfg, path):
                 label += f", $B_p$ = {B_p}"
             style = "-" if name.startswith("B_p") else styles[B_p]
             top.plot(t.grid[shown], y[shown], style, color=colour(n), lw=1.6, label=label)
-            dots = [point for i in cells for point in p["records"].get(i, ())]
-            if dots:
+            at_end = np.where(np.isnan(t.mean[cells, -1]), -1, t.mean[cells, -1])
+            if dots := p["records"].get(cells[at_end.argmax()]):  # only those of its best lr_base
                 top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1)
         top.fill_between(p["C"], p["lo"], p["hi"], color="0.88", zorder=0,
                          label="90% interval of the best")
