@@ -217,6 +217,16 @@ def test_ends_of_the_inverse_cdf():
     assert [token(u) for u in (2**-24, 0.49, 0.51, 0.79, 0.81, 1.0)] == [1, 1, 2, 2, 3, 3]
     assert [token(u, 0.6) for u in (2**-24, 0.62, 0.63, 1.0)] == [1, 1, 2, 2]
     assert [token(u, 0.3) for u in (2**-24, 1.0)] == [1, 1]
+    # in fp32, the probabilities of a large vocabulary do not sum to 1
+    for seed in range(4):
+        many = torch.randn(1, 200_000, generator=torch.Generator().manual_seed(seed))
+        assert engine.sample_tokens(many, torch.tensor([1.0]), 1.0, 1.0)[0] < 200_000
+
+
+def test_seeds_of_rollouts_differ():
+    keys = [(seed, part, step, j) for seed in (0, 1) for part in ("train", "val")
+            for step in (1, 2) for j in (0, 1)]
+    assert len({engine.rollout_seed(*key) for key in keys}) == len(keys)
 
 
 def test_bf16_on_a_cpu(hf):

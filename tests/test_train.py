@@ -1454,3 +1454,10 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
                                     ("a+", "a+", text.format("a with edits", "a with edits"))):
         assert warning(begun_by, now).startswith(expected)
     assert warning("a+", None) == ""  # not a git repository
+
+
+def test_no_two_updates_or_evaluations_share_a_seed(words, tmp_path, monkeypatch):
+    keys, seed_of = [], engine.rollout_seed
+    monkeypatch.setattr(engine, "rollout_seed", lambda *key: keys.append(key) or seed_of(*key))
+    train_grpo.main([*words, "--C=96", f"--out={tmp_path}"])
+    assert {key[1] for key in keys} == {"train", "val"} and len(set(keys)) == len(keys)

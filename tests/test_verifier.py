@@ -318,7 +318,7 @@ def test_a_reward_for_a_format(monkeypatch):
     def mine(problem, text, cfg):
         assert cfg["verify_bytes"] == 1024
         return np.float32(0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg))
-    rewards, faults = graded(monkeypatch, mine, ["#5", "#6", "5", "#5", "#6", "6"])
+    rewards, faults = graded(monkeypatch, mine, ["#6 #5", "#6", "5", "#5", "#5 # 6", "6"])
     assert rewards.flatten().tolist() == pytest.approx([1, 0.1, 0, 0.1, 1, 0])
     assert verifier.solved(rewards).tolist() == [[True, False, False], [False, True, False]]
     assert faults == dict(verifier_timeouts=0, verifier_errors=0)
