@@ -218,7 +218,7 @@ def test_ends_of_the_inverse_cdf():
     assert [token(u, 0.6) for u in (2**-24, 0.62, 0.63, 1.0)] == [1, 1, 2, 2]
     assert [token(u, 0.3) for u in (2**-24, 1.0)] == [1, 1]
     # in fp32, the probabilities of a large vocabulary do not sum to 1
-    for seed in range(4):
+    for seed in (6, 8, 9, 10):
         many = torch.randn(1, 200_000, generator=torch.Generator().manual_seed(seed))
         assert engine.sample_tokens(many, torch.tensor([1.0]), 1.0, 1.0)[0] < 200_000
 
