@@ -20,7 +20,7 @@ JUMP = 3                 # an evaluation this many standard deviations off the s
 RUN_SD, RUN_DF = 0.012, 3  # prior for the standard deviation of runs, and its degrees of freedom
 LAW_SD = 0.015           # the same in the test of a law, where a false law is the larger harm
 GRID = 41                # budgets, evenly spaced in log C
-PULL = 1 / 3             # largest weight of the quadratic in the choice of a cell, see `smooth`
+PULL = 1 / 3             # weight of the quadratic in the choice of a cell, see `smooth`
 Z = 1.645                # for 90% intervals
 TIE, DRAWS, ALPHA = 2, 4000, 0.05  # of the test, see `law_test`
 
@@ -171,23 +171,21 @@ def smooth(t, y, of):
     """Return y (N, G), rewards of the cells `of`, made smoother to choose the best cell by them.
 
     Half of a value is its mean over the last half octave of C. Then the cells of a budget are
-    pulled towards a quadratic in log n, log B_p and log lr_base: by the share of their scatter
-    around it that the noise of runs explains, at most PULL.
+    pulled by PULL towards a quadratic in log n, log B_p and log lr_base, fitted to all of them.
     """
     near = ((t.grid > t.grid[:, None] / 2 ** 0.5) & (t.grid <= t.grid[:, None])).astype(float)
     defined = ~np.isnan(y)
     recent = np.where(defined, y, 0) @ near.T / np.maximum(defined @ near.T, 1)
-    y, X = (y + recent) / 2, [np.ones(len(y))]
+    y, X, us = (y + recent) / 2, [np.ones(len(y))], []
     for values in np.log(np.maximum([t.cells[i] for i in of], 1e-12)).T:
         u = values - values.mean()
         X += [u ** power for power in range(1, min(len(set(values)), 3))]
+        X += [u * v for v in us]
+        us += [u] if u.any() else []
     X = np.array(X).T
     for j in np.flatnonzero(defined.sum(0) > X.shape[1]):
         ok = defined[:, j]
-        rest = y[ok, j] - X[ok] @ np.linalg.lstsq(X[ok], y[ok, j], rcond=None)[0]
-        runs = t.var[j] * np.diag(t.H[j])[np.asarray(of)[ok]].mean()
-        scatter = (rest ** 2).sum() / (ok.sum() - X.shape[1])
-        y[ok, j] -= PULL * rest if runs >= PULL * scatter else runs / scatter * rest
+        y[ok, j] -= PULL * (y[ok, j] - X[ok] @ np.linalg.lstsq(X[ok], y[ok, j], rcond=None)[0])
     return y
 
 
