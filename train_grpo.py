@@ -162,36 +162,22 @@ def batch_indices(step, B_p, D, seed):
 # Forward passes over prompts and responses
 
 
-# One more pass takes as long as this many tokens of padding. On a GPU it takes 0.28 s to start the
-# kernels of a pass (30 layers on an H100, results/gpu.md)
-PASS_TOKENS = dict(cpu=128, cuda=4096)
-
-
-def micro_batches(lengths, micro_tokens, group=None, pass_tokens=PASS_TOKENS["cpu"]):
+def micro_batches(lengths, micro_tokens, packed=False):
     """Cut rows into micro-batches; return each micro-batch as a list of row indices.
 
-    A micro-batch has at most `micro_tokens` tokens, padding included, unless it is a single row.
-    The longest rows come first. group[i] is the number of row i's problem; the rows of a problem
-    share a micro-batch if they fit. A new micro-batch also begins if the padding would be at least
-    `pass_tokens` tokens and 10% of the micro-batch.
+    A micro-batch has at most `micro_tokens` tokens unless it is a single row. The longest rows come
+    first. If rows are not packed, padding counts too, and a new micro-batch also begins if 128
+    tokens and 10% of it would be padding, because one more pass on a CPU takes less time.
     """
-    # a piece is a list of rows of the same problem that stay in the same micro-batch
-    group, pieces, newest = group or range(len(lengths)), [], {}
+    batches, total = [], 0
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        piece = newest.get(group[i])
-        if piece is None or (len(piece) + 1) * lengths[piece[0]] > micro_tokens:
-            piece = newest[group[i]] = []
-            pieces.append(piece)
-        piece.append(i)
-    batches, padding = [], 0
-    for piece in pieces:  # the longest rows first
+        total += lengths[i]
         widest = lengths[batches[-1][0]] if batches else 0
-        size = (len(batches[-1]) + len(piece)) * widest if batches else 0
-        padding += len(piece) * (widest - lengths[piece[0]])
-        if not batches or size > micro_tokens or padding >= max(pass_tokens, 0.1 * size):
+        size = total if packed or not batches else (len(batches[-1]) + 1) * widest
+        if not batches or size > micro_tokens or size - total >= max(128, 0.1 * size):
             batches.append([])
-            padding = 0
-        batches[-1] += piece
+            total = lengths[i]
+        batches[-1].append(i)
     return batches
 
 
@@ -216,88 +202,24 @@ def token_positions(start, length):
     return row, torch.arange(len(row), device=length.device) - before + start[row]
 
 
-def response_states(model, ids, prompt_length, length, group=None):
+def response_states(model, ids, prompt_length, length):
     """Return (states, tokens): the states (N, d) that predict the N response tokens, and their ids.
 
     The state is that of the position before the token: for prompt [5, 6] and response [7, 8], the
     states are from positions 1 and 2. ids (R, L): prompts and responses, padded at the end, which a
-    causal model does not see. group (R,): the number of each row's prompt; if given, each prompt is
-    computed only once, and the rows of a prompt must be consecutive.
+    causal model does not see.
     """
+    import torch
+    from core import packing
     row, position = token_positions(prompt_length, length)
-    if group is None:
-        # drop the last column, because no token comes after it
-        hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-        state = position - 1
+    before = prompt_length + length - 1  # no token comes after the last
+    if packing.is_packed(model):
+        states, start = packing.packed_states(model, ids, before), before.cumsum(0) - before
     else:
-        hidden = shared_prompt_states(model, ids, prompt_length, int(length.max()), group)
-        state = position - prompt_length[row]
-    states = hidden.flatten(0, 1).index_select(0, row * hidden.shape[1] + state)
-    return states, ids[row, position]
-
-
-def shared_prompt_states(model, ids, prompt_length, T, group):
-    """Return the hidden states (R, T, d) that predict the first T tokens of each response.
-
-    The keys and values of a prompt, computed once, are repeated for its n rows, with gradient. The
-    arguments are as in `response_states`.
-    """
-    import torch
-    from transformers import DynamicCache
-    R, device = len(ids), ids.device
-    # the first row of each of the G prompts, (G,)
-    first = torch.searchsorted(group, torch.arange(int(group[-1]) + 1, device=device))
-    # pad the prompts on the left, (G, P), so that all responses begin in the same column
-    start = prompt_length[first, None]
-    column = torch.arange(int(start.max()), device=device) - (start.max() - start)
-    mask, position = (column >= 0).long(), column.clamp(min=0)
-    padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
-    cache = DynamicCache(config=model.config)
-    last = model.base_model(input_ids=ids[first].gather(1, position), position_ids=position,
-                            attention_mask=mask if padded else None, past_key_values=cache,
-                            use_cache=True).last_hidden_state[group, -1:]  # (R, 1, d)
-    if T == 1:
-        return last
-    cache.batch_select_indices(group)
-    position = prompt_length[:, None] + torch.arange(T - 1, device=device)
-    # after the end of a response, any tokens will do
-    tokens = ids.gather(1, position.clamp(max=ids.shape[1] - 1))
-    mask = torch.cat([mask[group], mask.new_ones(R, T - 1)], 1)
-    rest = model.base_model(input_ids=tokens, position_ids=position,
-                            attention_mask=mask if padded else None, past_key_values=cache,
-                            use_cache=True).last_hidden_state
-    return torch.cat([last, rest], 1)
-
-
-# Each prompt is computed once for all its rollouts if it has SHARED_FROM or more on average, or if
-# this leaves at most the share SHARED_TOKENS of the tokens. Otherwise separate rows are faster
-SHARED_FROM, SHARED_TOKENS = 8, 0.5
-
-
-def split_rows(model, flat, cfg):
-    """Return the micro-batches of an update: a list of (rows, group) for `response_states`."""
-    import torch
-    lengths, problem = (flat["prompt_length"] + flat["length"]).tolist(), flat["problem"]
-    if can_share_prompts(model, cfg):
-        cut = micro_batches(lengths, cfg["micro_tokens"], problem.tolist())
-        # sort the rows, so that the rows of a prompt are consecutive
-        rows = [torch.tensor(sorted(part)) for part in cut]
-        prompts, group = zip(*[problem[r].unique(return_inverse=True) for r in rows])
-        first = torch.searchsorted(problem, torch.cat(prompts))  # the first row of each prompt
-        shared = int(flat["length"].sum() + flat["prompt_length"][first].sum())
-        if len(lengths) >= SHARED_FROM * len(first) or shared <= SHARED_TOKENS * sum(lengths):
-            return list(zip(rows, group))
-    cut = micro_batches(lengths, cfg["micro_tokens"], pass_tokens=PASS_TOKENS[model.device.type])
-    return [(torch.tensor(part, device=model.device), None) for part in cut]
-
-
-def can_share_prompts(model, cfg):
-    """Return whether an update may compute each prompt once for all of its rollouts.
-
-    A GPU's flash kernel takes no mask, and the prompt cache of linear attention has no gradient.
-    """
-    return (model.device.type == "cpu" and WORLD == 1 and not recomputes(cfg, model.device)
-            and not models.has_linear_attention(model))
+        hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+        start = torch.arange(len(ids), device=ids.device) * hidden.shape[1]
+        states = hidden.flatten(0, 1)
+    return states.index_select(0, start[row] + position - 1), ids[row, position]
 
 
 def autocast(device, dtype):
@@ -307,8 +229,7 @@ def autocast(device, dtype):
                           cache_enabled=False)
 
 
-def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, group=None,
-                dtype="auto"):
+def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, dtype="auto"):
     """Return the log-probs (N,) and entropies (N,) of the response tokens at `temperature`.
 
     The arguments are as in `response_states`. At most `micro_logits` logits (tokens x vocabulary)
@@ -316,13 +237,12 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
     """
     import torch
     from torch.utils.checkpoint import checkpoint
+    from core.head import TokenLogps
 
     def logps(hidden, token):
-        logp = torch.log_softmax(models.logits_of(model, hidden).float() / temperature, -1)
-        entropy = -(logp.exp() * logp).sum(-1)
-        return logp[torch.arange(len(token), device=token.device), token], entropy
+        return TokenLogps.apply(models.logits_of(model, hidden), token, temperature)
     with autocast(ids.device, dtype):
-        hidden, token = response_states(model, ids, prompt_length, length, group)
+        hidden, token = response_states(model, ids, prompt_length, length)
         size = max(1, micro_logits // model.config.vocab_size)
         if len(token) <= size:
             return logps(hidden, token)
@@ -331,34 +251,35 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
         return tuple(torch.cat(part) for part in zip(*parts))
 
 
-def token_values(critic, ids, prompt_length, length, group=None, dtype="auto"):
+def token_values(critic, ids, prompt_length, length, dtype="auto"):
     """Return the critic's value before each response token, (N,). See `response_states`."""
     with autocast(ids.device, dtype):
-        hidden, _ = response_states(critic, ids, prompt_length, length, group)
+        hidden, _ = response_states(critic, ids, prompt_length, length)
         return models.value_head(critic)(hidden).float().sum(-1)  # (N, 1) -> (N,)
 
 
 def check_log_probs(model, prompt, cfg):
     """Raise BadInput unless `token_logps` agrees with the logits of the model's own forward pass.
 
-    The first token of `prompt` is taken as a prompt, the next ones (up to 63) as its response.
+    The first token of `prompt` is taken as a prompt, the next ones (up to 63) as its response. A
+    second row has half of them, so that rows which see each other are noticed.
     Every rank must call this function with the same prompt.
     """
     import torch
-    device = model.device
-    ids = torch.tensor([(prompt if len(prompt) > 1 else prompt * 2)[:64]], device=device)
-    one = torch.ones(1, dtype=torch.long, device=device)
-    inputs = ids, one, one * (ids.shape[1] - 1), cfg["temperature"], cfg["micro_logits"]
-    groups = [None] + [one - 1] * can_share_prompts(model, cfg)
+    device, size = model.device, min(64, max(2, len(prompt)))
+    # two rows, the second with half the tokens of the first
+    ids = torch.tensor([(prompt * 2)[:size]] * 2, device=device)
+    one = torch.ones(2, dtype=torch.long, device=device)
+    length = torch.tensor([size - 1, size // 2], device=device)
     try:
         with torch.no_grad():
             with autocast(device, cfg["dtype"]):
-                logits = model(input_ids=ids, use_cache=False).logits[0, :-1]
+                logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
             expected = torch.log_softmax(logits.float() / cfg["temperature"], -1)
-            expected = expected.gather(-1, ids[0, 1:, None])[:, 0]
-            logps = [call_sharded(token_logps, model)(*inputs, group, cfg["dtype"])[0]
-                     for group in groups]
-        gap = max((logp - expected).abs().mean().item() for logp in logps)
+            expected = expected.gather(-1, ids[:, 1:, None])[:, :, 0]
+            logp, _ = call_sharded(token_logps, model)(
+                ids, one, length, cfg["temperature"], cfg["micro_logits"], cfg["dtype"])
+        gap = (logp - torch.cat([expected[0], expected[1, :size // 2]])).abs().mean().item()
     except Exception as e:  # an untested kind of model may raise anything
         reason = (str(e).strip().splitlines() or [""])[0][:200]
         raise BadInput(f"--model={cfg['model']}: models of kind {model.config.model_type} cannot "
@@ -518,14 +439,17 @@ def update_parts(model, flat, cfg, has_rows):
     with `dummy` does not count: all ranks must call FSDP equally often, so a rank with fewer
     micro-batches repeats its last one.
     """
-    parts = []
-    for rows, group in split_rows(model, flat, cfg):
+    import torch
+    from core import packing
+    parts, total = [], (flat["prompt_length"] + flat["length"]).tolist()
+    for part in micro_batches(total, cfg["micro_tokens"], packing.is_packed(model)):
+        rows = torch.tensor(part, device=model.device)
         prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
-        ids = flat["ids"][rows.cpu(), :int((prompt_length + length).max())]
+        ids = flat["ids"][part, :int((prompt_length + length).max())]
         _, token = token_positions(flat["start"][rows], length)
         names = "logp_engine", "advantage", "in_policy", "in_reg"
         parts.append(types.SimpleNamespace(
-            rows=dict(ids=ids, prompt_length=prompt_length, length=length, group=group),
+            rows=dict(ids=ids, prompt_length=prompt_length, length=length),
             dummy=not has_rows, reward=flat["reward"][rows],
             **{name: flat[name][token] for name in names}))
     missing = int(all_reduce([len(parts)], "MAX")[0] - len(parts))
@@ -1004,10 +928,16 @@ def build_learner(model, ref, critic, cfg, device, base):
     Models on the meta device read their weights from `base`.
     """
     import torch
+    from core import packing
     passes = [(model, token_logps), (critic, token_values)]
     if ref is not model:
         passes.append((ref, token_logps))
+    if why := packing.why_padded(model, device, models.is_bf16(cfg["dtype"], device)):
+        if RANK == 0 and device != "cpu":
+            print(f"an update pads its rows, because {why}", file=sys.stderr)
     for m, forward in passes:
+        if m and not why:
+            packing.pack(m)
         if m and recomputes(cfg, device):
             models.checkpoint_activations(m)
         if m and WORLD > 1:

@@ -296,13 +296,6 @@ def logits_of(model, hidden):
             del body.forward
 
 
-def has_linear_attention(model):
-    """Return whether some layers of a model cache a recurrent state instead of keys and values."""
-    from transformers import DynamicCache
-    return any(hasattr(layer, "recurrent_states") for layer in
-               DynamicCache(config=model.config).layers)
-
-
 def layer_list(model):
     """Return a transformer's list of layers, which GPT-2 calls `h` and other models `layers`.
 

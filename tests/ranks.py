@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from core import engine
+from core import engine, packing
 import train_grpo
 from config import parse
 from train_grpo import RANK, WORLD
@@ -27,7 +27,9 @@ CASES = dict(hard=["--recipe=hard"],
              n_train=["--n_train=2", "--kl_coef=0.1"],
              cispo=["--algo=cispo", "--updates=2", "--micro_logits=200",
                     "--activation_checkpointing=true"],
-             ppo=["--algo=ppo", "--kl_coef=0.1", "--updates=2"])
+             ppo=["--algo=ppo", "--kl_coef=0.1", "--updates=2"],
+             # several ranks pack their rows; one rank pads them
+             packed=["--algo=ppo", "--kl_coef=0.1", "--activation_checkpointing=true"])
 
 
 def flat_weights(model):
@@ -56,6 +58,8 @@ def main(folder, batch, out):
         with torch.no_grad():
             for p in model.parameters():  # differ from the reference
                 p *= 1.02
+        if name == "packed" and WORLD > 1:
+            packing.why_padded = lambda *_: ""
         learner = train_grpo.build_learner(model, ref, critic, cfg, device, folder)
         learner.opt, learner.critic_opt = [m and torch.optim.SGD(m.parameters(), lr=lr)
                                            for m, lr in ((model, 0.5), (critic, 0.1))]

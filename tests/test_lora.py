@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
 
-from core import engine, lora, models
+from core import engine, lora, models, packing
 import train_grpo
 from core.log import read_log
 
@@ -107,10 +107,14 @@ def test_a_resumed_run_writes_the_same_log(tiny, run, tmp_path):
     assert step_records(tmp_path) == step_records(run)
 
 
-def test_activation_checkpointing_changes_nothing(tiny, run, tmp_path):
-    """Layers are recomputed with their adapters on, although the reference had them off."""
-    assert train_grpo.main([*tiny.words, *WORDS, "--activation_checkpointing=true",
-                            f"--out={tmp_path}"]) == 0
+@pytest.mark.parametrize("words, packed", [(["--activation_checkpointing=true"], False), ([], True)],
+                         ids=["recomputed", "packed"])
+def test_the_path_of_an_update_changes_nothing(tiny, run, tmp_path, monkeypatch, words, packed):
+    """Layers are recomputed with their adapters on, although the reference had them off. Rows may
+    be packed, also those of the reference."""
+    if packed:
+        monkeypatch.setattr(packing, "why_padded", lambda *_: "")
+    assert train_grpo.main([*tiny.words, *WORDS, *words, f"--out={tmp_path}"]) == 0
     for a, b in zip(step_records(run), step_records(tmp_path), strict=True):
         for key in ("loss", "grad_norm", "kl", "reward"):
             assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5), key

@@ -9,7 +9,7 @@ from conftest import ROOT  # noqa: F401  the repository on sys.path
 
 import train_grpo
 from config import BadInput, parse
-from core import engine, models
+from core import engine, models, packing
 from core.problems import DATE, tokenize
 
 SIZES = dict(vocab_size=24, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
@@ -113,6 +113,31 @@ def test_log_probs_are_those_of_the_models_own_logits(family, micro_logits):
     for name, gradient in wanted.items():
         got_gradient = dict(model.named_parameters())[name].grad
         assert (got_gradient - gradient).norm() <= 1e-4 * gradient.norm() + 1e-5, name
+
+
+WHY_PADDED = dict(Llama="", Granite="", Cohere="", OPT="", GPT2="", GPTNeoX="",
+                  Gemma2="not all layers", Qwen3Next="its own", FalconH1="its own",
+                  DeepseekV3="its own", Mamba="its own")
+
+
+@pytest.mark.parametrize("family", WHY_PADDED)
+def test_rows_are_packed_where_attention_allows_it(family):
+    """Packed rows of two lengths have the log-probs and gradients of padded rows."""
+    model, (ids, start, _) = tiny_model(family), batch_of()
+    why = packing.why_padded(model, "cuda:0", True)
+    assert WHY_PADDED[family] in why and bool(WHY_PADDED[family]) == bool(why)
+    assert packing.why_padded(model, "cpu", True) and packing.why_padded(model, "cuda", False)
+    if why:
+        return
+    results = []
+    for change in (lambda m: None, packing.pack):
+        change(model)
+        logp, entropy = train_grpo.token_logps(model, ids, start, torch.tensor([6, 2]), 0.7)
+        (logp.sum() + entropy.sum()).backward()
+        results.append((logp, entropy, *(p.grad for p in model.parameters() if p.grad is not None)))
+        model.zero_grad()
+    for plain, packed in zip(*results):
+        assert (packed - plain).norm() <= 1e-4 * plain.norm() + 1e-5
 
 
 def test_a_model_whose_log_probs_differ_is_refused():

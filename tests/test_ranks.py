@@ -66,7 +66,7 @@ def updates(tiny, tmp_path_factory):
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo"])
+@pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo", "packed"])
 def test_ranks_give_the_gradients_of_one(updates, case, ranks):
     """Plain gradient descent changes the weights by the same vector, to 1e-4 of its norm.
 
@@ -75,7 +75,7 @@ def test_ranks_give_the_gradients_of_one(updates, case, ranks):
     """
     one, many = [{name: x for name, x in updates[k].items() if name.startswith(f"{case}.")}
                  for k in (1, ranks)]
-    assert set(one) == set(many) and len(one) == (3 if case == "ppo" else 2)
+    assert set(one) == set(many) and len(one) == (3 if case in ("ppo", "packed") else 2)
     fields = f"{case}.fields"
     assert torch.allclose(one.pop(fields), many.pop(fields), rtol=1e-4, atol=1e-6)
     for name, change in one.items():

@@ -556,14 +556,11 @@ def test_padding_is_under_a_tenth(spread):
 
 
 def test_no_cut_for_a_few_tokens():
-    """A pass on a CPU costs more than 120 tokens of padding, a pass on a GPU more than 4,000."""
+    """A pass on a CPU costs more than 120 tokens of padding."""
     assert train_grpo.micro_batches([30] * 8 + [20] * 12, 2048) == [list(range(20))]
     assert train_grpo.micro_batches([30] * 8 + [20] * 13, 2048) == [list(range(20)), [20]]
     # in a large batch a tenth of the tokens may be padding, which is more than 128
     assert len(train_grpo.micro_batches([100] * 90 + [80] * 49, 16384)) == 1
-    gpu = dict(micro_tokens=16384, pass_tokens=train_grpo.PASS_TOKENS["cuda"])
-    assert len(train_grpo.micro_batches([800] * 3 + [150] * 6, **gpu)) == 1
-    assert len(train_grpo.micro_batches([800] * 3 + [150] * 7, **gpu)) == 2
 
 
 @named("zero_var_filter, reg",
@@ -645,77 +642,59 @@ def test_gradients_of_the_kl_terms():
 
 
 # -------------------------------------------------------------------------------------------------
-# Prompts that are computed once for all of their rollouts
+# Rows packed into one sequence
 
 
-SHARED = [dict(kl_coef=0.3, entropy_coef=0.2), dict(kl_coef=0.0, entropy_coef=0.0),
-          dict(algo="ppo", kl_coef=0.3, gamma=0.9, lam=0.8), dict(n_train=2, kl_coef=0.3),
+@pytest.fixture
+def packed(policy):
+    """Pack the rows of the policy, the reference and the critic, on a CPU, during a test."""
+    from core import packing
+    for m in policy:
+        packing.pack(m)
+    yield packing
+    for m in policy:
+        m.config._attn_implementation = "sdpa"
+
+
+PACKED = [dict(kl_coef=0.3, entropy_coef=0.2), dict(kl_coef=0.0, entropy_coef=0.0),
+          dict(algo="ppo", kl_coef=0.3, gamma=0.9, lam=0.8), dict(algo="cispo", n_train=2),
           dict(kl_coef=0.3, micro_logits=520), dict(kl_coef=0.3, micro_tokens=30)]
 
 
-@named("case", SHARED, ids=name_of)
-def test_shared_prompts_change_no_gradient(policy, batch, case, monkeypatch):
-    cfg = {**settings(micro_tokens=10**6), **case}
-    calls, share = [], train_grpo.shared_prompt_states
-    monkeypatch.setattr(train_grpo, "shared_prompt_states",
-                        lambda *a: calls.append(1) or share(*a))
-    monkeypatch.setattr(train_grpo, "SHARED_FROM", 1)
-    shared, fields = step_of(policy, batch, cfg)
-    assert calls
-    calls.clear()
-    monkeypatch.setattr(train_grpo, "SHARED_FROM", math.inf)
-    monkeypatch.setattr(train_grpo, "SHARED_TOKENS", 0)
-    plain, expected = step_of(policy, batch, cfg)
-    assert not calls and plain.norm() > 0.01
-    assert distance(shared, plain) < 1e-7
-    assert fields == pytest.approx(expected, rel=1e-6)
+@named("recompute", [False, True])
+@named("case", PACKED, ids=name_of)
+def test_packed_rows_change_no_gradient(policy, batch, packed, case, recompute):
+    """Neither loss nor gradient changes, with the activations kept or computed again."""
+    calls, states = [], packed.packed_states
+    for m in policy:
+        m.config._attn_implementation = "sdpa"
+    plain, expected = step_of(policy, batch, {**settings(), **case})
+    for m in policy:
+        packed.pack(m)
+    models = [copy.deepcopy(m) for m in policy]
+    for m in models if recompute else ():
+        train_grpo.models.checkpoint_activations(m)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed, "packed_states", lambda *a: calls.append(1) or states(*a))
+        grad, fields = step_of(models, batch, {**settings(), **case})
+    assert calls and plain.norm() > 0.01
+    assert distance(grad, plain) < FLOAT32
+    assert fields == pytest.approx(expected, rel=FLOAT32, abs=FLOAT32)
 
 
-def test_when_prompts_are_shared(policy, monkeypatch):
-    """Prompts are shared from SHARED_FROM rollouts per prompt, or if few tokens are left to compute
-    (SHARED_TOKENS). The device must be a CPU, the model not sharded, and activations stored."""
-    model, *_ = policy
-
-    def packed(n, width):
-        """Return two prompts of `width` tokens with n responses of three tokens each."""
-        rollouts = dict(tokens=torch.full((2 * n, 3), 7), length=torch.full((2 * n,), 3),
-                        logps=torch.zeros(2 * n, 3))
-        batch = dict(prompts=[[5] * width, [6] * width], rollouts=rollouts, step=1,
-                     rewards=torch.rand(2, n))
-        return train_grpo.pack_batch(batch, settings(n=n, B_p=2), "cpu")[0]
-
-    def shared(n, width, **changes):
-        parts = train_grpo.split_rows(model, packed(n, width), settings(n=n, B_p=2, **changes))
-        assert sorted(i for rows, _ in parts for i in rows.tolist()) == list(range(2 * n))
-        return parts[0][1] is not None
-    assert shared(4, 20) and not shared(4, 2)
-    assert train_grpo.SHARED_FROM == 8 and shared(8, 2) and not shared(7, 2)
-    assert not shared(8, 2, micro_tokens=15)  # three rows in a micro-batch
-    assert not shared(8, 2, activation_checkpointing="true")
-    # each prompt goes through the embedding once, not once per rollout
-    flat, seen = packed(8, 5), []
-    hook = model.get_input_embeddings().register_forward_hook(
-        lambda m, ids, out: seen.append(ids[0].numel()))
-    train_grpo.token_logps(model, flat["ids"], flat["prompt_length"], flat["length"], 0.6,
-                           group=flat["problem"])
-    hook.remove()
-    assert seen == [2 * 5, 16 * 2]  # both prompts, then the responses without their last tokens
-    monkeypatch.setattr(train_grpo, "WORLD", 2)
-    assert not train_grpo.can_share_prompts(model, settings())
+def test_rows_do_not_see_each_other(policy, packed):
+    """The states of a row are those of the row alone. The model's other passes do not change."""
+    model, ids = policy[0], torch.arange(2, 32).view(3, 10)
+    length = torch.tensor([4, 10, 1])
+    got = packed.packed_states(model, ids, length).split(length.tolist())
+    for i, states in enumerate(got):
+        alone = model.base_model(input_ids=ids[i:i + 1, :length[i]]).last_hidden_state[0]
+        assert torch.allclose(states, alone, atol=1e-12)
 
 
-@named("micro_tokens", [1, 200, 1000, 10**6])
-def test_rows_of_a_problem_stay_together(micro_tokens):
-    rng = random.Random(0)
-    group = [g for g in range(20) for _ in range(12)]
-    prompt = [rng.randrange(5, 20) for _ in range(20)]
-    lengths = [prompt[g] + rng.randrange(1, 30) for g in group]
-    cut = train_grpo.micro_batches(lengths, micro_tokens, group)
-    check_cut(cut, lengths, micro_tokens)
-    for g in range(20):
-        parts = sum(any(group[i] == g for i in part) for part in cut)
-        longest = max(lengths[12 * g:12 * g + 12])
-        assert parts <= math.ceil(12 / max(1, micro_tokens // longest))
+def test_packed_micro_batches_are_full():
+    cut = train_grpo.micro_batches([30, 10, 20, 40, 5], 50, packed=True)
+    assert cut == [[3], [0, 2], [1, 4]]
 
 
 # -------------------------------------------------------------------------------------------------
