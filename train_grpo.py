@@ -40,7 +40,7 @@ import config
 import verifier
 from config import BadInput, choose, derive, entry, parse
 from core import cost, engine, evaluation, lora, machine, models
-from core.log import append, finished, progress, read_log
+from core.log import DIVERGED, append, finished, progress, read_log
 from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights, recomputes
 from core.problems import encode, read_problems, set_hash, subset
 
@@ -97,17 +97,24 @@ def importance_weights(logp, logp_engine, cap):
     return (logp - logp_engine).exp().clamp(max=cap).where(logp_engine.isfinite(), 1.0)
 
 
+KL_BOUND = 10.0
+
+
 def kl_term(kind, logp, logp_ref):
     """Return an estimate of KL(policy || ref) for each token, (N,), of the kind k1, k2 or k3.
 
     With d = logp - logp_ref, k1 = d, k2 = d^2 / 2 and k3 = exp(-d) + d - 1. k1 and k3 are unbiased.
     No gradient flows through the sampling, so as a loss k3 has the gradient of KL(ref || policy),
-    k2 that of KL(policy || ref), and k1 none in expectation.
+    k2 that of KL(policy || ref), and k1 none in expectation. Below d = -KL_BOUND, k3 goes on as a
+    straight line, because one token's exp(100) would cost the whole update. Needs KL_BOUND.
     """
     d = logp - logp_ref
     if kind == "k1":
         return d
-    return d.square() / 2 if kind == "k2" else (-d).exp() + d - 1
+    if kind == "k2":
+        return d.square() / 2
+    beyond = (-d - KL_BOUND).clamp(min=0)
+    return (-d).clamp(max=KL_BOUND).exp() * (1 + beyond) + d - 1
 
 
 def gae(values, rewards, lengths, gamma, lam):
@@ -292,6 +299,15 @@ def check_log_probs(model, prompt, cfg):
         raise BadInput(f"--model={cfg['model']}: log-probs of the trainer differ from the model's "
                        f"own logits by {gap:.2g} on average, so models of kind "
                        f"{model.config.model_type} cannot be trained here")
+
+
+def check_engine(gap, cfg):
+    """Raise BadInput if the mean |logp - logp_engine| of the first update is more than rounding."""
+    limit = 0.02 if cfg["dtype"] == "fp32" or cfg["device"] == "cpu" else 0.3
+    if gap is not None and gap > limit and cfg["top_p"] == 1:  # top_p renormalises the engine's
+        raise BadInput(f"--model={cfg['model']}: log-probs of engine and trainer differ by {gap:.2g}"
+                       " on average in the first update, which is not rounding, so this model "
+                       "cannot be trained here")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -532,7 +548,8 @@ def update(learner, batch, cfg):
                 known = part.logp_engine.isfinite()
                 ratio = (logp - part.logp_old).exp()
                 if ref:
-                    logged.update(kl=kl_term("k3", logp, part.logp_ref).sum())
+                    logged.update(kl=kl_term("k3", logp, part.logp_ref).sum(),
+                                  far=(part.logp_ref - logp > KL_BOUND).sum())
                 logged.update(
                     entropy=entropy.sum(), w=part.weight.sum(), w2=part.weight.square().sum(),
                     gap=(part.logp_old - part.logp_engine)[known].abs().sum(),
@@ -549,6 +566,7 @@ def update(learner, batch, cfg):
     def mean(name):
         return s[name] / seen if seen else None
     fields = dict(loss=s["loss"] / steps, entropy=mean("entropy"), kl=mean("kl") if ref else None,
+                  kl_bounded=int(s["far"] / steps) if ref else None,
                   grad_norm=sum(norms) / len(norms),
                   tis_mean=s["gap"] / known_tokens if known_tokens else None,
                   tis_capped=mean("capped"), engine_nan=int(s["unknown"] / steps),
@@ -1047,6 +1065,8 @@ def main(argv):
                 rewards.double().sum().item(), rollouts["length"].sum().item(),
                 rollouts["stopped"].sum().item(), *faults.values(), *correct])
             bad = not fields["grad_norm"] < float("inf")
+            if m == 1:
+                check_engine(fields["tis_mean"], cfg)
             run.count_update(m, index, correct, reward, tokens, bad)
             run.write_samples(m, problems[0], rollouts, rewards)
             run.write(dict(
@@ -1078,7 +1098,8 @@ def main(argv):
             status = "budget"
 
     run.finish(status)
-    return 128 + (run.stop or [signal.SIGTERM])[0] if status == "stopped" else 0
+    stopped = 128 + (run.stop or [signal.SIGTERM])[0]
+    return dict(budget=0, diverged=DIVERGED, stopped=stopped)[status]
 
 
 if __name__ == "__main__":

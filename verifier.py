@@ -19,6 +19,7 @@ another project, copy verifier.py, core/sandbox.py and core/math_answers.py.
 """
 import numbers
 import sys
+import traceback
 
 from core.sandbox import ERROR, LIBRARIES, TIMEOUT, BadInput, check
 
@@ -59,9 +60,14 @@ def grade(problems, rollouts, tokenizer, cfg):
     number from 0 to 1.
     """
     import torch
+    # special tokens are left out, except those that mark the thinking
+    thinking = {i for token, i in tokenizer.added_tokens_encoder.items()
+                if token in ("<think>", "</think>")}
+    drop = set(tokenizer.all_special_ids) - thinking
     # row by row, because the padded matrix as a list takes 8 times as much memory
     rows = zip(rollouts["tokens"], rollouts["length"].tolist())
-    texts = tokenizer.batch_decode([ids[:k].tolist() for ids, k in rows], skip_special_tokens=True)
+    texts = tokenizer.batch_decode([[i for i in ids[:k].tolist() if i not in drop]
+                                    for ids, k in rows])
     if opens_thinking(tokenizer):
         texts = ["<think>" + text for text in texts]
     n = len(texts) // len(problems)
@@ -71,7 +77,14 @@ def grade(problems, rollouts, tokenizer, cfg):
     else:
         reward, verdicts = REWARDS[cfg["verifier"]], []
         for problem, text in pairs:
-            value = reward(problem, text, cfg)
+            try:
+                value = reward(problem, text, cfg)
+            except BadInput:
+                raise
+            except Exception as e:  # a user's function may raise anything
+                at = traceback.extract_tb(e.__traceback__)[-1]
+                raise BadInput(f"--verifier={cfg['verifier']}: failed at problem {problem['id']}, "
+                               f"{at.filename}:{at.lineno}: {type(e).__name__}: {e}") from None
             if not isinstance(value, numbers.Real) or not 0 <= value <= 1:  # NaN fails both
                 raise BadInput(f"--verifier={cfg['verifier']}: gave problem {problem['id']} the "
                                f"reward {value!r}; it must be a number from 0 to 1")

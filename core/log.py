@@ -97,6 +97,9 @@ def progress(folder):
     return max(rollouts, default=0), records[-1].get("status", "") if records else ""
 
 
+DIVERGED = 3  # the exit code of a run that diverged
+
+
 def finished(cfg, folder):
     """Return whether the run in `folder` diverged or made all M updates of its budget.
 

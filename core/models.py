@@ -74,6 +74,13 @@ def load_tokenizer(path):
     """
     with load_errors(check_model_path(path)) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
+        if tokenizer.eos_token_id is None:
+            end = transformers.AutoConfig.from_pretrained(path).eos_token_id
+            end = end[0] if isinstance(end, list) else end
+            if end is None:
+                raise BadInput(f"--model={path}: neither its tokenizer nor its config.json names "
+                               "an end token; set eos_token in tokenizer_config.json")
+            tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -83,11 +90,16 @@ def check_lengths(path, cfg):
     """Raise BadInput if a prompt and its response may be longer than the model has positions."""
     with load_errors(check_model_path(path)) as transformers:
         model_config = transformers.AutoConfig.from_pretrained(path)
-    positions = getattr(model_config, "max_position_embeddings", None)
-    if positions and cfg["max_prompt_tokens"] + cfg["max_new_tokens"] > positions:
-        raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with "
-                       f"--max_prompt_tokens={cfg['max_prompt_tokens']} "
-                       f"that is more than the {positions} positions of {path}")
+    positions, rope = getattr(model_config, "max_position_embeddings", None), ""
+    longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
+    scaling = getattr(model_config, "rope_parameters", None) or {}
+    if scaling.get("rope_type") == "longrope":
+        # beyond them, the rotation of a token depends on the longest row of its batch
+        positions, rope = scaling["original_max_position_embeddings"], " before its longrope"
+    if positions and longest > positions:
+        raise BadInput(f"--max_new_tokens={cfg['max_new_tokens']}: with --max_prompt_tokens="
+                       f"{cfg['max_prompt_tokens']} that is more than the {positions} positions of "
+                       f"{path}{rope}")
 
 
 def is_checkpoint(path):
@@ -147,8 +159,13 @@ def load_weights(kind, path, device="cpu", **settings):
         if device == "meta":
             return model_without_weights(kind, path, "meta", **settings)
         if not is_checkpoint(path):
-            auto = getattr(transformers, kind)
-            return auto.from_pretrained(path, dtype=torch.float32, **settings).to(device)
+            model, loading = getattr(transformers, kind).from_pretrained(
+                path, dtype=torch.float32, output_loading_info=True, **settings)
+            if missing := sorted(name for name in loading["missing_keys"]
+                                 if not name.startswith(("score.", "classifier."))):
+                raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
+                               f"{missing[0]}")
+            return model.to(device)
         if adapters := checkpoint_state(path).get("lora"):  # the checkpoint holds adapters only
             base = load_weights(kind, adapters["model"], **settings)
             model = lora.add_adapters(base, adapters["rank"])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+from core.log import DIVERGED
 
 
 def last_line(path):
@@ -62,9 +63,9 @@ def pool(jobs, places, stop):
                     continue
                 del running[i]
                 code = code if code >= 0 else 128 - code
-                how = f"FAILED ({code})" if code else "done"
+                how = {0: "done", DIVERGED: "diverged"}.get(code, f"FAILED ({code})")
                 print(f"{clear}{how}  {name}:  {last_line(out)}", flush=True)
-                failed += bool(code)
+                failed += code not in (0, DIVERGED)
                 if code == 128 + signal.SIGTERM:
                     stop.append(code)
             if time.time() - shown >= every:

@@ -193,8 +193,47 @@ def test_buffers_that_files_hold_are_read_and_written(run, tmp_path):
     assert bf16.model.get_buffer(name).tolist() == [0, 1, 2, 3]
 
 
+def test_a_file_that_lacks_a_weight_is_refused(run):
+    model = tiny_model("Llama")
+    del model.model.layers[1].mlp.down_proj
+    with pytest.raises(BadInput, match="lack 1 weights, such as model.layers.1.mlp.down_proj.wei"):
+        run(model)
+
+
+def test_a_rope_that_depends_on_the_batch_is_refused(run):
+    """longrope rotates rows of up to original_max_position_embeddings tokens always alike."""
+    rope = dict(rope_type="longrope", short_factor=[1.0] * 4, long_factor=[4.0, 3.0, 2.0, 1.5])
+    FAMILIES["Phi3"] = {}
+    for original, refused in ((8, True), (16, False)):
+        model = tiny_model("Phi3", rope_scaling=dict(rope),
+                           original_max_position_embeddings=original)
+        if refused:
+            with pytest.raises(BadInput, match="the 8 positions of .* before its longrope"):
+                run(model)
+        else:
+            assert run(model)[-1]["status"] == "budget"
+
+
 # -------------------------------------------------------------------------------------------------
 # Tokenizers
+
+
+@pytest.mark.parametrize("named, end", [(dict(eos_token_id=2), "</s>"),
+                                        (dict(eos_token_id=[3, 2]), "<unk>"), ({}, None)])
+def test_the_end_token_comes_from_the_config(tmp_path, named, end):
+    """The tokenizer names no end token. The config may name one id, several or none."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.eos_token = tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="gpt_neox", eos_token_id=None)
+                                                     | named))
+    if end is None:
+        with pytest.raises(BadInput, match="neither its tokenizer nor its config.json names an end"):
+            models.load_tokenizer(tmp_path)
+    else:
+        loaded = models.load_tokenizer(tmp_path)
+        assert loaded.eos_token == loaded.pad_token == end
+
 
 PROBLEMS = [dict(id="1", prompt="w1 w2", answer="w3"),
             dict(id="2", prompt="w1", answer="w3", begin=" w4")]

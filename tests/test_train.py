@@ -32,7 +32,7 @@ import sample
 import train_grpo
 import verifier
 from config import BadInput, parse
-from core.log import read_log
+from core.log import DIVERGED, read_log
 
 named = pytest.mark.parametrize
 
@@ -323,7 +323,7 @@ def test_loss_and_gradient_against_slow_loops(policy, batch, terms, case):
         entropy=sum(t["entropy"].item() for t in tokens) / N,
         kl=sum(math.exp(-x) + x - 1 for x in d) / N,  # always k3, whatever kl_type is
         tis_capped=capped if cfg["tis_cap"] else 0, engine_nan=0,
-        ess=sum(w) ** 2 / (N * sum(x * x for x in w)), clip_frac=0)  # on-policy
+        kl_bounded=0, ess=sum(w) ** 2 / (N * sum(x * x for x in w)), clip_frac=0)  # on-policy
     assert fields == pytest.approx(expected_fields, rel=FLOAT32, abs=FLOAT32)
 
 
@@ -639,6 +639,29 @@ def test_gradients_of_the_kl_terms():
     assert grad["k1"].norm() < 1e-12 < 0.1 * forward.norm() < (forward - backward).norm()
     for kind in ("k1", "k3"):
         assert (p * train_grpo.kl_term(kind, logp, ref)).sum().item() == pytest.approx(kl.item())
+
+
+def test_k3_of_a_token_that_the_policy_lost_is_finite(policy, batch):
+    """k3 goes on as a line, with a continuous gradient that raises the log-prob; it is counted."""
+    logp = torch.tensor([-100.0, -10.001, -9.999, -1.0], requires_grad=True)
+    term = train_grpo.kl_term("k3", logp, torch.tensor([0.0, 0.0, 0.0, -1.0]))
+    term.sum().backward()
+    assert term.isfinite().all() and (logp.grad[:3] < -20_000).all() and logp.grad[3] == 0
+    assert logp.grad[1] == pytest.approx(logp.grad[2].item(), rel=0.01)
+    lost = copy.deepcopy(policy[0])
+    with torch.no_grad():
+        lost.lm_head.weight *= 50
+    grad, fields = step_of((lost, *policy[1:]), batch, settings(kl_coef=0.1))
+    assert grad.isfinite().all() and fields["kl_bounded"] > 5
+
+
+def test_an_engine_that_computes_another_model_is_refused():
+    cfg = parse(["--device=cpu"])
+    for gap, more in ((None, {}), (0.01, {}), (0.1, dict(device="cuda")), (9.0, dict(top_p=0.9))):
+        train_grpo.check_engine(gap, cfg | more)
+    for gap, more in ((0.1, {}), (0.65, dict(device="auto"))):
+        with pytest.raises(BadInput, match="differ by 0.* in the first update, which is not round"):
+            train_grpo.check_engine(gap, cfg | more)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -1281,7 +1304,7 @@ def test_checkpoint_that_cannot_be_written(words, tmp_path, resume):
 
 def test_a_run_that_diverges_ends(tiny, tmp_path, capfd):
     line = [*tiny.words, "--B_p=2", "--n=4", "--C=800", "--lr_base=1e30", f"--out={tmp_path}"]
-    assert train_grpo.main(line) == 0
+    assert train_grpo.main(line) == DIVERGED
     records = read_log(tmp_path / "log.jsonl")
     steps, = of_type(records, "step")
     assert records[-1] == dict(type="end", status="diverged", rollouts=8 * len(steps))

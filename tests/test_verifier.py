@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import config
 import verifier
@@ -262,11 +263,14 @@ def test_boxed_is_linear(piece):
         assert best(text(1_000_000)) < 4 * best(text(500_000)) + 0.02
 
 
-def grade(problems, texts, cfg, tokenizer=SimpleNamespace(chat_template=None)):
+def grade(problems, texts, cfg, tokenizer=None):
     """Return what verifier.grade returns for the texts of n rollouts per problem."""
     import torch
     # rollout i is the one token i, which stands for texts[i]
-    tokenizer.batch_decode = lambda ids, skip_special_tokens: [texts[row[0]] for row in ids]
+    tokenizer = SimpleNamespace(
+        chat_template=getattr(tokenizer, "chat_template", None), all_special_ids=[],
+        apply_chat_template=getattr(tokenizer, "apply_chat_template", None),
+        added_tokens_encoder={}, batch_decode=lambda rows: [texts[row[0]] for row in rows])
     rollouts = dict(tokens=torch.arange(len(texts))[:, None],
                     length=torch.ones(len(texts), dtype=torch.long))
     return verifier.grade(problems, rollouts, tokenizer, cfg)
@@ -329,6 +333,29 @@ def test_a_reward_can_call_math_verify(monkeypatch, one):
         return 0.5 * verifier.math_reward(problem, text, cfg)
     texts = [box("10/2"), box("6"), r"\boxed{5", box("6")]
     assert graded(monkeypatch, mine, texts)[0].tolist() == [[0.5, 0], [0, 0.5]]
+
+
+def test_a_reward_that_fails_is_named(monkeypatch):
+    """One line has the problem's id, the file and the line of the function."""
+    def broken(problem, text, cfg):
+        return {}[text]
+    monkeypatch.setitem(verifier.REWARDS, "exact", broken)
+    line = broken.__code__.co_firstlineno + 1
+    with pytest.raises(BadInput, match=f"problem p7, .*test_verifier.py:{line}: KeyError: 'x'"):
+        grade([dict(id="p7", answer="1")], ["x"], dict(verifier="exact"))
+
+
+def test_thinking_that_is_special_tokens_is_kept():
+    tokenizer = SimpleNamespace(
+        chat_template=None, all_special_ids=[1, 2, 3],
+        added_tokens_encoder={"<think>": 1, "</think>": 2, "</s>": 3},
+        batch_decode=lambda rows: [" ".join(f"t{i}" for i in row) for row in rows])
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(verifier.REWARDS, "exact", lambda p, text, cfg: seen.append(text) or 1.0)
+        rollouts = dict(tokens=torch.tensor([[5, 2, 6, 3, 0]]), length=torch.tensor([4]))
+        verifier.grade([dict(id=1)], rollouts, tokenizer, dict(verifier="exact"))
+    assert seen == ["t5 t2 t6"]
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, 2, float("nan"), float("inf"), None, "1", [1]])
