@@ -110,11 +110,11 @@ config = dict(
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
-    micro_tokens = 16384,         # tokens per micro-batch of an update, padding included
-    micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory at a time; each takes 12
-                                  # to 24 bytes
+    micro_tokens = 16384,         # tokens per micro-batch of an update, with padding if there is any
+    micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory at a time; each takes 14
+                                  # bytes
     activation_checkpointing = "auto",  # auto | true | false: store only each layer's input, for a
-                                  # third more work; auto = true on a GPU
+                                  # third more work; auto = true on a GPU whose memory is too small
     gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = all that
                                   # the trainer leaves (if there is no trainer: all free memory),
                                   # at most 0.9

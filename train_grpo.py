@@ -41,7 +41,7 @@ import verifier
 from config import BadInput, choose, derive, entry, parse
 from core import cost, engine, evaluation, lora, machine, models
 from core.log import DIVERGED, append, finished, progress, read_log
-from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights, recomputes
+from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights
 from core.problems import encode, read_problems, set_hash, subset
 
 
@@ -588,26 +588,38 @@ def check_config(cfg):
     config.check_processes(cfg, WORLD)
 
 
-def engine_memory_share(model, cfg, device, engine_name):
-    """Return the share of each GPU's memory that vLLM may use; warn if the run may not fit.
+def memory_settings(model, cfg, device, engine_name):
+    """Return cfg with the memory keys decided for a GPU, and warn if the run may not fit.
 
-    The estimate leaves out activations.
+    `activation_checkpointing` becomes true or false, `micro_tokens` may be halved, and `gpu_memory`
+    is the share of the card that vLLM may use.
     """
     import torch
-    width = 2 if models.is_bf16(cfg["dtype"], device) else 4  # bytes of a frozen weight
+    bf16, shape = models.is_bf16(cfg["dtype"], device), model.config.get_text_config().to_dict()
+    card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
+    s, need = cost.sizes(shape), 0
+    if s and bf16:
+        before = cfg["activation_checkpointing"]
+        cfg = cost.fitted(s, cfg, WORLD, card, engine_name)
+        need = cost.update_bytes(s, cfg, WORLD, engine_name)
+        again = cfg["activation_checkpointing"] == "true"
+        if RANK == 0 and before == "auto":
+            print(f"memory: an update computes activations {'again' if again else 'once'}, with "
+                  f"micro_tokens={cfg['micro_tokens']}; about {need / 1e9:.0f} of "
+                  f"{card / 1e9:.0f} GB", file=sys.stderr)
+    elif cfg["activation_checkpointing"] == "auto":
+        cfg = dict(cfg, activation_checkpointing="true")
     P, body = [sum(p.numel() for p in m.parameters()) for m in (model, model.base_model)]
     linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
     sides = sum(sum(m.weight.shape) for m in linear)
-    parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, width)
-    copy, gradients = width * P, parts["gradients"]
-    held = sum(parts.values()) - gradients
-    peak = held + max(copy, gradients + copy * (engine_name == "hf"))  # vLLM sleeps in an update
-    card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
-    if RANK == 0 and peak > card:
-        print(f"memory: this run takes more than {peak / 1e9:.0f} GB of a GPU of "
-              f"{card / 1e9:.0f} GB, so it may not fit (python -m core.cost)",
-              file=sys.stderr)
-    return cfg["gpu_memory"] or max(0.1, min(0.9, (cost.usable_bytes(card) - held) / card))
+    parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, 2 if bf16 else 4)
+    held = sum(parts.values()) - parts["gradients"]
+    need = max(need, held + parts["gradients"], held + (2 if bf16 else 4) * P)
+    if RANK == 0 and need > card:
+        print(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB, "
+              "so it may not fit (python -m core.cost)", file=sys.stderr)
+    share = max(0.1, min(0.9, (cost.usable_bytes(card) - held) / card))
+    return dict(cfg, gpu_memory=cfg["gpu_memory"] or share)
 
 
 def file_size(file):
@@ -720,7 +732,7 @@ class Run:
         bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # frozen weights are bf16
         if cuda:
             shapes = models.load_weights("AutoModelForCausalLM", base, "meta")
-            cfg = dict(cfg, gpu_memory=engine_memory_share(shapes, cfg, device, name))
+            self.cfg = cfg = memory_settings(shapes, cfg, device, name)
         model, self.tokenizer = models.load_model(
             base, "meta" if WORLD > 1 else "cpu" if rank else device)
         self.prompts = encode(self.problems, self.tokenizer, limit)
@@ -956,7 +968,7 @@ def build_learner(model, ref, critic, cfg, device, base):
     for m, forward in passes:
         if m and not why:
             packing.pack(m)
-        if m and recomputes(cfg, device):
+        if m and cfg["activation_checkpointing"] == "true":
             models.checkpoint_activations(m)
         if m and WORLD > 1:
             models.shard_model(m, device, forward, cfg["dtype"])
@@ -1025,7 +1037,8 @@ def main(argv):
     run = open_run(cfg)
     if run is None:
         return 0
-    learner, generator, state, B, M = run.learner, run.generator, run.state, run.B, run.M
+    cfg, learner, generator, state = run.cfg, run.learner, run.generator, run.state
+    B, M = run.B, run.M
     generator.quit = run.stop
     stop_at_signals(run.stop)
     mine = range(RANK, cfg["B_p"], WORLD)  # which problems of a batch belong to this rank

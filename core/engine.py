@@ -26,7 +26,7 @@ from config import BadInput
 from core import lora
 from core.machine import visible_gpus
 from core.models import (WORLD, check_lengths, full_weights, is_bf16, is_checkpoint, load_errors,
-                         load_model, load_tokenizer, recomputes)
+                         load_model, load_tokenizer)
 
 
 class Stopped(Exception):
@@ -124,7 +124,8 @@ class HFEngine:
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
         cuda = str(device).startswith("cuda")
-        self.is_copy = cuda or bf16 or WORLD > 1 or recomputes(cfg, device)
+        self.is_copy = (cuda or bf16 or WORLD > 1
+                        or cfg["activation_checkpointing"] == "true")
         if self.is_copy:
             self.model, self.trained = lora.freeze(copy.deepcopy(model), bf16), None
             if model.device.type == "meta":

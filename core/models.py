@@ -395,12 +395,6 @@ def full_weights(model):
     yield from stored_buffers(model).items()
 
 
-def recomputes(cfg, device):
-    """Return whether --activation_checkpointing is on for `device`; auto is on if it is a GPU."""
-    wanted = cfg["activation_checkpointing"]
-    return wanted == "true" or (wanted == "auto" and str(device).startswith("cuda"))
-
-
 def checkpoint_activations(model):
     """Make layers keep only their inputs, and recompute the rest in the backward pass."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))

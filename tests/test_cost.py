@@ -1,16 +1,12 @@
-"""Test core/cost.py against a simulation of our own code, and the trainer's memory warning.
-
-Also the hours of a sweep, estimated and scaled to a log. No GPU is needed.
-"""
+"""Test core/cost.py against transformers' models, and the trainer's memory settings. No GPU is
+needed."""
 import json
-import random
-import re
 import types
 
 import pytest
 import torch
 import transformers
-from conftest import ROOT, load_script
+from conftest import ROOT
 
 import train_grpo
 from config import BadInput, parse
@@ -31,16 +27,6 @@ def on_meta(shape):
         return transformers.AutoModelForCausalLM.from_config(config)
 
 
-@pytest.fixture(scope="module")
-def simulation():
-    return load_script("tests/bench/memory.py")
-
-
-@pytest.fixture(scope="module")
-def tail():
-    return load_script("tests/bench/tail.py")
-
-
 @pytest.mark.parametrize("model", cost.SHAPES)
 def test_sizes_are_those_of_transformers(model):
     """Count every parameter of the model that transformers builds from the published numbers."""
@@ -49,50 +35,38 @@ def test_sizes_are_those_of_transformers(model):
     assert s["P"] == pytest.approx(sum(p.numel() for p in made.parameters()), rel=1e-4)
     body = made.base_model
     assert s["body"] == pytest.approx(sum(p.numel() for p in body.parameters()), rel=1e-4)
-    layer = sum(p.numel() for p in body.layers[0].parameters())
-    assert s["layer"] == pytest.approx(layer, rel=1e-3)
     assert s["root"] == pytest.approx(sum(p.numel() for name, p in made.named_parameters()
                                           if ".layers." not in name), rel=1e-4)
     assert s["kv"] == body.layers[0].self_attn.k_proj.out_features
 
 
-@pytest.mark.parametrize("model, settings, words", [
-    (QWEN, dict(), []), (QWEN, dict(ranks=4), []),
-    (QWEN, dict(ranks=4, kl=False, ppo=True), ["--kl_coef=0", "--algo=ppo"]),
-    (FOUR, dict(ranks=4, kl=False, recompute=False),
-     ["--kl_coef=0", "--activation_checkpointing=false"]),
-    (QWEN, dict(lora_rank=32), ["--lora_rank=32"])])
-def test_the_sum_is_that_of_a_simulated_update(simulation, model, settings, words):
-    """Simulate three layers as wide as a 7B or 4B model's on tensors without data: within 5%.
+@pytest.mark.parametrize("model", [QWEN, FOUR])
+def test_what_a_layer_keeps_of_a_token(model):
+    """Autograd keeps so many bytes of each token of a layer, in bf16 as on a GPU, within 15%."""
+    shape = cost.SHAPES[model] | dict(num_hidden_layers=1, vocab_size=64)
+    shape = {k: v // 8 if k in ("hidden_size", "intermediate_size", "head_dim") else v
+             for k, v in shape.items()}
+    layer = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(
+        **shape)).base_model
 
-    The layers go through `shard_model` and `token_logps`. tests/bench/memory.py simulates whole
-    models.
-    """
-    if "lora_rank" in settings:
-        pytest.importorskip("peft", reason="pip install -r requirements-lora.txt")
-    shape = cost.SHAPES[model] | dict(num_hidden_layers=3)
-    seen, ranks = simulation.case(shape, **settings), settings.get("ranks", 1)
-    cfg = cfg_of(model, "--max_prompt_tokens=100", "--max_new_tokens=900",
-                 "--activation_checkpointing=true", *words)
-    s = cost.sizes(shape)
-    assert sum(cost.update_bytes(s, cfg, ranks).values()) == pytest.approx(seen["peak"], rel=0.05)
-    trainer = cost.generation_bytes(s, cfg, ranks, "vllm")[0]["trainer"]
-    assert trainer == pytest.approx(seen["state"], rel=0.01)
+    def kept(tokens):
+        seen = {}
 
-
-def test_a_frozen_model_gives_its_embedding_up(simulation):
-    """The reference's embedding and head are gathered only during the reference's forward pass."""
-    shape = cost.SHAPES[QWEN] | dict(num_hidden_layers=1)
-    with_ref, without = [simulation.case(shape, ranks=4, kl=kl, micro_tokens=1024)
-                         for kl in (True, False)]
-    s = cost.sizes(shape)
-    more = with_ref["tops"]["backward"] - without["tops"]["backward"]
-    assert more == pytest.approx(2 * s["P"] / 4, rel=0.05)  # the reference's shard
+        def note(x):
+            seen[x.untyped_storage().data_ptr()] = x, x.untyped_storage().nbytes()
+            return x
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x), torch.autocast(
+                "cpu", torch.bfloat16, cache_enabled=False):
+            states = layer(inputs_embeds=torch.randn(1, tokens, shape["hidden_size"],
+                                                     requires_grad=True)).last_hidden_state
+        return sum(size for _, size in seen.values()) + 0 * states.sum().item()
+    per_token = (kept(384) - kept(128)) / 256
+    assert cost.sizes(shape)["token"] == pytest.approx(per_token, rel=0.15)
 
 
 def test_more_of_anything_takes_more():
     s, cfg = cost.sizes(cost.SHAPES[QWEN]), cfg_of(QWEN)
-    total = lambda gpus=4, **more: sum(cost.update_bytes(s, dict(cfg, **more), gpus).values())
+    total = lambda gpus=4, **more: cost.update_bytes(s, dict(cfg, **more), gpus)
     assert total(8) < total(4) < total(2) < total(1)
     assert total() < total(activation_checkpointing="false")
     assert total(kl_coef=0) < total() < total(algo="ppo")
@@ -133,34 +107,51 @@ def test_a_kind_of_model_that_is_not_known(tmp_path):
         cost.read_shape(tmp_path)
 
 
-@pytest.mark.parametrize("model, gpus, words, needs", [
-    (QWEN, 1, [], 138), (QWEN, 4, [], 42), (QWEN, 4, ["--algo=ppo"], 63), (QWEN, 8, [], 29),
-    (QWEN, 1, ["--lora_rank=32"], 32), (FOUR, 2, ["--kl_coef=0"], 33),
-    (FOUR, 1, ["--engine=hf"], 81)])
-def test_the_share_that_the_trainer_leaves(monkeypatch, capsys, model, gpus, words, needs):
-    """On a card with enough memory the trainer's share is core/cost.py's, within a hundredth.
-
-    If an update or generation needs more than the card has, there is a warning and no error.
-    """
-    cfg, shape = cfg_of(model, *words), cost.SHAPES[model]
-    name = "hf" if cfg["engine"] == "hf" else "vllm"
-    monkeypatch.setattr(train_grpo, "WORLD", gpus)
-    monkeypatch.setattr(train_grpo, "all_reduce", lambda numbers, op: numbers)
-
-    def left(gigabytes, **more):
+@pytest.fixture
+def settings(monkeypatch, capsys):
+    """Return the function (cfg, model, GPUs, GB of a card) -> (cfg with memory keys, stderr)."""
+    def settings(cfg, model, gpus, gigabytes):
+        name = "hf" if cfg["engine"] == "hf" else "vllm"
         card = types.SimpleNamespace(total_memory=gigabytes * 1e9)
+        monkeypatch.setattr(train_grpo, "WORLD", gpus)
+        monkeypatch.setattr(train_grpo, "all_reduce", lambda numbers, op: numbers)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-        share = train_grpo.engine_memory_share(on_meta(shape), cfg | more, "cuda:0", name)
-        return share, capsys.readouterr().err
-    share, warning = left(160)
-    plan = cost.memory_plan(cost.sizes(shape), cfg, gpus, 160e9, name)
-    assert not warning
-    assert not left(needs + 1)[1]
-    warning = left(needs - 1)[1]
-    assert "may not fit" in warning and warning.count("\n") == 1
+        return train_grpo.memory_settings(model, cfg, "cuda:0", name), capsys.readouterr().err
+    return settings
+
+
+@pytest.mark.parametrize("model, gpus, words", [
+    (QWEN, 1, []), (QWEN, 4, []), (QWEN, 4, ["--algo=ppo"]), (QWEN, 1, ["--lora_rank=32"]),
+    (FOUR, 2, ["--kl_coef=0"]), (FOUR, 1, ["--engine=hf"])])
+def test_the_share_that_the_trainer_leaves(settings, model, gpus, words):
+    """vLLM's share is that of core/cost.py. A run that needs more than the card has is warned."""
+    cfg, shapes = cfg_of(model, *words), on_meta(cost.SHAPES[model])
+    name = "hf" if cfg["engine"] == "hf" else "vllm"
+    plan = cost.memory_plan(cost.sizes(cost.SHAPES[model]), cfg, gpus, 160e9, name)
+    got, printed = settings(cfg, shapes, gpus, 160)
+    assert printed.count("\n") == 1 and ("may not fit" in printed) == (plan["update"] > 160e9)
     if name == "vllm":
-        assert share == pytest.approx(plan["share"], abs=0.011)
-        assert left(10)[0] == 0.1 and left(160, gpu_memory=0.4)[0] == 0.4
+        assert got["gpu_memory"] == pytest.approx(max(plan["share"], 0.1), abs=0.011)
+    assert settings(cfg | dict(gpu_memory=0.4), shapes, gpus, 160)[0]["gpu_memory"] == 0.4
+    got, printed = settings(cfg, shapes, gpus, 10)
+    assert "may not fit" in printed and got["gpu_memory"] == 0.1
+
+
+@pytest.mark.parametrize("card, again, share", [(80, "false", 1), (44, "false", 0.5),
+                                                (24, "true", 1)])
+def test_activations_are_computed_again_if_they_do_not_fit(settings, card, again, share):
+    """First all are kept, then the micro-batch is halved, then they are computed again."""
+    name = "Qwen/Qwen2.5-0.5B-Instruct"
+    model, cfg = on_meta(cost.SHAPES[name]), cfg_of(name, "--max_new_tokens=768")
+    got, printed = settings(cfg, model, 1, card)
+    assert got["activation_checkpointing"] == again
+    assert got["micro_tokens"] == share * cfg["micro_tokens"]
+    assert ("again" if again == "true" else "once") in printed and printed.count("\n") == 1
+    mine = cfg | dict(activation_checkpointing="false")
+    assert settings(mine, model, 1, 80)[0] | dict(gpu_memory=0) == mine
+    for unknown in (cfg | dict(dtype="fp32"), cfg):
+        other = model if unknown["dtype"] == "fp32" else on_meta(dict(model_type="gpt2"))
+        assert settings(unknown, other, 1, 80)[0]["activation_checkpointing"] == "true"
 
 
 def test_the_table_of_the_docs(tmp_path, capsys):
@@ -182,21 +173,7 @@ def test_the_table_of_the_docs(tmp_path, capsys):
     usual, kept, hf = (table(f"--model={tmp_path}", "--gpus=4", "--cards=80", *more)[2]
                        for more in ([], ["--activation_checkpointing=false"], ["--engine=hf"]))
     assert float(kept[2]) > 2 * float(usual[2])
-    assert float(hf[2]) > float(usual[2]) + 15 and "0.00, " in hf[4]
-
-
-@pytest.mark.parametrize("model, n, B_p", [("7B", 8, 32), ("7B", 32, 32), ("7B", 128, 32),
-                                           ("0.5B", 4, 8), ("0.5B", 64, 8)])
-def test_expected_hours_are_those_of_drawn_lengths(tail, model, n, B_p):
-    """core/cost.py agrees with tests/bench/tail.py, which draws every response.
-
-    Only a GPU could show whether both are right.
-    """
-    name = f"Qwen/Qwen2.5-{model}-Instruct"
-    cfg, gpus, most = tail.run_of(name)
-    s, rollouts = cost.sizes(cost.SHAPES[name]), B_p * n
-    drawn = tail.generation(name, n, B_p, random.Random(0), draws=30)
-    assert cost.generation_s(s, cfg, rollouts, gpus) == pytest.approx(drawn, rel=0.1)
+    assert float(hf[2]) > float(usual[2]) + 15 and hf[4].startswith("0.00, ")
 
 
 def test_what_adds_to_the_hours():
@@ -207,7 +184,7 @@ def test_what_adds_to_the_hours():
     more = lambda **keys: cost.gpu_hours(dict(cfg, **keys)) / cost.gpu_hours(cfg)
     body = dict(s, V=0)  # without the logits, whose time the reference does not change
     assert cost.update_s(body, cfg, 64, 1) == pytest.approx(
-        1.25 * cost.update_s(body, dict(cfg, kl_coef=0), 64, 1))  # 10 FLOPs and 8
+        8 / 6 * cost.update_s(body, dict(cfg, kl_coef=0), 64, 1))  # 8 FLOPs and 6
     assert cost.update_s(s, cfg, 64, 1) > cost.update_s(body, cfg, 64, 1)
     assert more(eval_every=4096) > 1.01 and more(max_new_tokens=2048) > 1.5
     assert more(n=4) > more(n=8) > 1
@@ -228,7 +205,6 @@ def test_what_a_sweep_takes():
     four = cost.gpu_hours(dict(one, C=4_000_000))
     assert four == pytest.approx(4 * cost.gpu_hours(one), rel=0.02)
     assert cost.gpu_hours(one) < cost.gpu_hours(dict(one, n=8))
-    assert cost.fewest_gpus(cost.sizes(cost.SHAPES[QWEN]), one) == 4
     assert cost.gpu_hours(cfg_of("a/b")) is None
     assert cost.of_runs(sweep.cells(sweep.sweep_config("easy", []))) == "12 runs, 0.6M rollouts"
 

@@ -382,4 +382,4 @@ def test_a_measurement_may_be_cut_off_anywhere(measured, tmp_path, monkeypatch, 
 def test_the_bench_for_gpus_runs_on_a_cpu():
     done = run_script("tests/bench/gpu.py", "tiny")
     assert done.code == 0, done.stderr
-    assert "transformers engine" in done.stdout and "tokens/s" in done.stdout
+    assert "log-probs differ by" in done.stdout

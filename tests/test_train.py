@@ -445,12 +445,6 @@ def test_activation_checkpointing_changes_no_gradient(policy, batch):
                    or m.__class__.__name__.endswith("Attention"))
 
 
-def test_activation_checkpointing_is_on_on_a_gpu():
-    for word, device, on in (("auto", "cuda:3", True), ("auto", "cpu", False),
-                             ("true", "cpu", True), ("false", "cuda:0", False)):
-        assert train_grpo.recomputes(dict(activation_checkpointing=word), device) == on
-
-
 @named("words", [["--kl_coef=0.1"], ["--lora_rank=4", "--kl_coef=0"]])
 @named("device", ["cpu", "cuda:0"])
 def test_frozen_weights_are_in_bf16_on_a_gpu(tiny, monkeypatch, words, device):
@@ -461,7 +455,7 @@ def test_frozen_weights_are_in_bf16_on_a_gpu(tiny, monkeypatch, words, device):
         seen.append(next(freeze(model, *how).parameters()).dtype)
         raise BadInput("noted")
     monkeypatch.setattr(train_grpo.models, "start_ranks", lambda _: device)
-    monkeypatch.setattr(train_grpo, "engine_memory_share", lambda *_: 0.3)
+    monkeypatch.setattr(train_grpo, "memory_settings", lambda _, cfg, *__: cfg)
     monkeypatch.setattr(train_grpo.models, "load_model", lambda path, _: load(path, "cpu"))
     monkeypatch.setattr(engine, "open_engine", lambda *_: None)
     monkeypatch.setattr(train_grpo.lora, "freeze", note_dtype)

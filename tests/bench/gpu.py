@@ -1,16 +1,16 @@
-"""Measure on a GPU: model FLOPs utilisation (MFU) and memory of an update, tokens/s of generation.
+"""Time an update with padded and with packed rows at two cells of a sweep, or vLLM's generation.
 
-    python tests/bench/gpu.py              # Qwen2.5 1.5B and 7B shapes, 8,192 tokens; minutes
+    python tests/bench/gpu.py              # Qwen2.5 0.5B shape, B_p = 8, n = 4 and 64; minutes
     python tests/bench/gpu.py vllm 0.5B    # generation by vLLM instead of an update
-    python tests/bench/gpu.py tiny         # a shape for a CPU, to check that the script runs
+    python tests/bench/gpu.py tiny         # on a CPU in fp32; exits with 1 if the paths differ
 
 MFU is the FLOPs of the forward and backward pass per second, as a share of the GPU's peak in dense
 bf16. A parameter of the layers takes 6 FLOPs per token, the head 6 per response token, and causal
 attention 6 layers x width x length per token. The embedding and what activation checkpointing
-recomputes are not counted. Weights are random, so nothing is downloaded. The 7B shape makes no
-optimizer step, because its moments do not fit on one GPU.
+recomputes are not counted. Weights are random, so nothing is downloaded.
 """
 import gc
+import random
 import statistics
 import sys
 import time
@@ -20,24 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from core import cost  # noqa: E402
 
-SHAPES = {"tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-                       num_attention_heads=2, num_key_value_heads=1, vocab_size=1000,
-                       tie_word_embeddings=True),
-          "0.5B": cost.SHAPES["Qwen/Qwen2.5-0.5B-Instruct"],
-          "1.5B": cost.SHAPES["Qwen/Qwen2.5-1.5B-Instruct"],
-          "7B": cost.SHAPES["Qwen/Qwen2.5-7B-Instruct"]}
+TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, vocab_size=1000, tie_word_embeddings=True)
+SHAPES = {"tiny": TINY} | {name: cost.SHAPES[f"Qwen/Qwen2.5-{name}-Instruct"]
+                           for name in ("0.5B", "1.5B", "7B")}
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
-
-
-def expected(shape, ids, chunk, has_moments):
-    """Return the bytes of this update by core/cost.py, with the engine's copy of the weights."""
-    from config import parse
-    rows, length = ids.shape
-    cfg = parse(["--model=none/none", "--kl_coef=0", f"--micro_tokens={rows * length}",
-                 f"--micro_logits={chunk}", "--max_prompt_tokens=1", f"--max_new_tokens={length}"])
-    s = cost.sizes(shape)
-    parts = cost.update_bytes(s, cfg, 1)
-    return sum(parts.values()) + 2 * s["P"] - (0 if has_moments else parts["AdamW"])
 
 
 def generation(names, tokens=512, prompt=150):
@@ -95,71 +82,104 @@ def timed(what, function, *args):
     return out
 
 
-def main(names, length=8192, prompt=192):
+def batch_of(B_p, n, most, seed=0):
+    """Return a batch for `train_grpo.update`: prompts of 60 to 140 tokens, lognormal responses."""
+    import torch
+    rng = random.Random(seed)
+    prompts = [[rng.randrange(5, 900) for _ in range(rng.randint(60, 140))] for _ in range(B_p)]
+    length = torch.tensor([min(most, max(8, int(rng.lognormvariate(4.9, 0.55))))
+                           for _ in range(B_p * n)])
+    tokens = torch.randint(5, 900, (B_p * n, int(length.max())))
+    rewards = torch.tensor([[float(rng.random() < 0.5) for _ in range(n)] for _ in range(B_p)])
+    rollouts = dict(tokens=tokens, logps=torch.full(tokens.shape, -1.0), length=length,
+                    stopped=length < most)
+    return dict(step=1, prompts=prompts, rewards=rewards, rollouts=rollouts)
+
+
+def flops_of(shape, batch, n):
+    """Return the FLOPs of the forward and backward pass of an update."""
+    s = cost.sizes(shape)
+    total = [len(p) for p in batch["prompts"] for _ in range(n)]
+    total = [a + b for a, b in zip(total, batch["rollouts"]["length"].tolist())]
+    attention = 6 * s["layers"] * s["d"] * sum(x * x for x in total)
+    layers, response = s["body"] - s["V"] * s["d"], int(batch["rollouts"]["length"].sum())
+    return 6 * (layers * sum(total) + s["V"] * s["d"] * response) + attention
+
+
+def difference(model, batch, n, cfg):
+    """Return the largest difference of log-probs and the relative one of gradients, of both paths.
+    """
+    import torch
+
+    from core import packing
+    import train_grpo
+    results = []
+    for implementation in ("sdpa", "packed"):
+        packing.pack(model)
+        model.config._attn_implementation = implementation
+        flat, *_ = train_grpo.pack_batch(batch, cfg, model.device)
+        rows = (flat[key][:8].to(model.device) for key in ("ids", "prompt_length", "length"))
+        logp, entropy = train_grpo.token_logps(model, *rows, 0.6)
+        (logp.mean() + 1e-3 * entropy.mean()).backward()
+        grad = torch.cat([p.grad.flatten() for p in model.parameters()])
+        results.append((logp.detach(), grad))
+        model.zero_grad()
+    (logp, grad), (logp2, grad2) = results
+    return (logp - logp2).abs().max().item(), ((grad - grad2).norm() / grad.norm()).item()
+
+
+def main(names, B_p=8):
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from core import engine
+    from config import parse
+    from core import packing
     import train_grpo
-    from config import config
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    peak = next((flops for card, flops in PEAK.items() if card in name), float("nan"))
-    print(f"{name}, torch {torch.__version__}")
-    for shape in names:
-        if shape == "tiny":
-            length, prompt = 96, 16
+    card = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    peak = next((flops for name, flops in PEAK.items() if name in card), float("nan"))
+    print(f"{card}, torch {torch.__version__}")
+    worst = 0.0
+    for name in names:
+        shape, most = SHAPES[name], 64 if name == "tiny" else 768
         with torch.device(device):
-            model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], max_position_embeddings=length,
-                                                 eos_token_id=1, pad_token_id=0))
-        # all that the engine needs of a tokenizer
-        stand_in = type("Tokenizer", (), dict(pad_token_id=0, eos_token_id=1,
-                                               chat_template=None))
-        generator = engine.HFEngine(model, stand_in, dict(
-            config, max_new_tokens=length // 16, activation_checkpointing="true"))
-        train_grpo.models.checkpoint_activations(model)
-        opt = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True) if shape != "7B" else None
-        ids = torch.randint(2, 1000, (2, length), device=device)
-        prompt_length = torch.full((2,), prompt, device=device)
-        response = torch.full((2,), length - prompt, device=device)
-        body = sum(p.numel() for p in model.base_model.layers.parameters())
-        layers, width = len(model.base_model.layers), SHAPES[shape]["hidden_size"]
-        head = SHAPES[shape]["vocab_size"] * width
-        attention = 6 * layers * width * length * ids.numel()
-        flops = 6 * (body * ids.numel() + head * 2 * (length - prompt)) + attention
-        for chunk in (config["micro_logits"], 10 ** 15):
-            times = []
-            if device == "cuda":
-                torch.cuda.empty_cache()
-                torch.cuda.reset_peak_memory_stats()
-            try:
-                for _ in range(6):
+            model = Qwen2ForCausalLM(Qwen2Config(**shape, max_position_embeddings=2048,
+                                                 eos_token_id=1, pad_token_id=0)).eval()
+        learner = train_grpo.Learner(model, torch.optim.AdamW(model.parameters(), lr=1e-9))
+        for n in (4,) if name == "tiny" else (4, 64):
+            batch, times = batch_of(B_p, n, most), {}
+            for path in ("padded", "packed"):
+                cfg = parse(["--model=none/none", "--kl_coef=0", f"--n={n}", f"--B_p={B_p}",
+                             f"--C={B_p * n}", "--max_prompt_tokens=140",
+                             f"--max_new_tokens={most}"])
+                if device == "cuda":
+                    memory = torch.cuda.get_device_properties(0).total_memory
+                    cfg = cost.fitted(cost.sizes(shape), cfg, 1, memory)
+                    torch.cuda.empty_cache()
+                    torch.cuda.reset_peak_memory_stats()
+                packing.pack(model)
+                model.config._attn_implementation = "packed" if path == "packed" else "sdpa"
+                took = []
+                for _ in range(4):
                     start = time.perf_counter()
-                    logp, entropy = train_grpo.token_logps(model, ids, prompt_length, response,
-                                                           0.6, chunk)
-                    (logp.mean() + 1e-3 * entropy.mean()).backward()
-                    if opt:
-                        opt.step()
-                    model.zero_grad()
+                    loss = train_grpo.update(learner, batch, cfg)["loss"]
                     if device == "cuda":
                         torch.cuda.synchronize()
-                    times.append(time.perf_counter() - start)
-            except torch.OutOfMemoryError:
-                print(f"  {shape}, micro_logits={chunk:.0e}: out of memory")
-                continue
-            step = statistics.median(times[1:])
-            most = "memory not measured"
-            if device == "cuda":
-                most = f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB at most"
-            print(f"  {shape}, micro_logits={chunk:.0e}: update {step:.3f} s, "
-                  f"{ids.numel() / step:,.0f} tokens/s, MFU {flops / step / peak:.1%}, {most} "
-                  f"(core/cost.py: {expected(SHAPES[shape], ids, chunk, bool(opt)) / 1e9:.1f})")
-        del opt, model
-        start = time.perf_counter()
-        out = generator.generate([[5] * prompt] * 8, 32, list(range(8)))
-        took = time.perf_counter() - start
-        print(f"  {shape}, transformers engine, 8 prompts x 32, {length // 16} new tokens: "
-              f"{int(out['length'].sum()) / took:,.0f} tokens/s")
+                    took.append(time.perf_counter() - start)
+                times[path] = statistics.median(took[1:])
+                print(f"  {name}, n = {n}, {path}: {times[path]:.3f} s an update, loss {loss:.6f}")
+                if device == "cuda":
+                    expected = cost.update_bytes(cost.sizes(shape), cfg, 1)
+                    print(f"    MFU {flops_of(shape, batch, n) / times[path] / peak:.1%}, "
+                          f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB at most "
+                          f"(core/cost.py: {expected / 1e9:.1f})", flush=True)
+            logps, gradient = difference(model, batch, n, cfg)
+            print(f"  {name}, n = {n}: packed / padded {times['packed'] / times['padded']:.2f} of "
+                  f"the time; log-probs differ by {logps:.1e} at most, gradients by {gradient:.1e}")
+            if device == "cpu":
+                worst = max(worst, logps, gradient)
+        del learner, model
+    return int(worst > 1e-4)
 
 
 if __name__ == "__main__":
@@ -168,4 +188,4 @@ if __name__ == "__main__":
     if "vllm" in sys.argv:
         generation([name for name in sys.argv[1:] if name != "vllm"] or ["0.5B", "1.5B"])
     else:
-        main(sys.argv[1:] or ["1.5B", "7B"])
+        sys.exit(main(sys.argv[1:] or ["0.5B"]))
