@@ -8,7 +8,7 @@
 
 The first section is the paper's method (section 4): record-breaking points -> a sigmoid for each n
 -> the highest curve at each C. The second uses core/stats.py: smoothed curves, intervals, ties. A
-view is a way to group cells, see `groups`. Writes frontier_VIEW.csv and frontier_VIEW.png.
+view is a way to group cells, see `groups`. Writes frontier.csv and frontier.png, or frontier_VIEW.*.
 """
 import csv
 from collections import Counter
@@ -211,7 +211,7 @@ def save_csv(path, t, panels):
 def main(argv):
     cfg = settings(argv, __doc__)
     folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
-    name = folder / f"frontier_{cfg['view']}"
+    name = folder / ("frontier" if cfg["view"] == "fixed_Bp" else f"frontier_{cfg['view']}")
     if cfg["view"] not in PANELS:
         from tools.views import VIEWS
         return VIEWS[cfg["view"]](cfg, f"{name}.png")

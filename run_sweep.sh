@@ -37,6 +37,7 @@
 # GPUS_PER_RUN=0 trains small models on the CPU, one run per core. vLLM needs a GPU to itself.
 # With --engine=hf, several runs share a GPU if JOBS is above the number of GPUs.
 # The GPUs are those in CUDA_VISIBLE_DEVICES or, if it is unset, those that nvidia-smi lists.
+[ -n "${BASH_VERSION:-}" ] || { echo "sh cannot run this script, bash can: bash $0" >&2; exit 2; }
 set -euo pipefail
 cd "$(dirname "$0")"
 [ -f core/sweep.py ] || cd "$SLURM_SUBMIT_DIR"  # sbatch starts a copy of this file

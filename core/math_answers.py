@@ -64,6 +64,7 @@ NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:s
 # LaTeX commands that math-verify misreads or cannot read, and how to write them instead
 SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", lor=" or ", vee=" or ", land=" and ", wedge=" and ",
                 varnothing=r"\emptyset ", langle="(", rangle=")")
+LARGE = dict(thousand=3, million=6, billion=9, trillion=12)  # powers of ten
 BLANK = r"(?:\s|~|\\[,;:! ])"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
@@ -82,6 +83,11 @@ def commas(m):
     if all(len(digits) == 3 for digits in groups) and len(first) < 4 and first[0] != "0":
         return first + "".join(groups)
     return f"{first}.{groups[0]}" if len(groups) == 1 else m[0]
+
+
+def large(m):
+    r"""Return 2\times 10^{6} for 2 million; a unit in the same \text{} stays there."""
+    return rf"\times 10^{{{LARGE[m[2]]}}}" + ("" if m[1] and m[3] else m[3] or m[1] or "")
 
 
 def periodic(m):
@@ -117,6 +123,9 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
+    (r"^\s*(?:\\text\s*\{)?\s*(?i:no (?:real )?solutions?)\s*\}?\s*$", r"\\emptyset ", "words"),
+    (r"^[\s$]*(?:\\left)?\\\{\s*[a-z]\s*(?:\\in\s*(?:\\mathbb\s*\{R\}|\\R)\s*)?(?:\\mid|[|:])"
+     r"(.+?)(?:\\right)?\\\}[\s$]*$", r"\1", r"\{x \mid x > 2\}"),
     (r"(?<!\w)(?:np|numpy)\.\w+\(([^()]*)\)", r"\1", "np.float64(0.5)"),
     (r"\\(?:mathrm|text(?:rm|bf|it|sf|normal)|math(?:bf|it|sf)|mbox|operatorname\*?)(?=\s*\{)",
      r"\\text", "one command for text"),
@@ -147,6 +156,8 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     # Numbers
     (r"(?<![\d.,}])\d+(?:\{,\}\d+)+(?![\d.])", commas, "separated thousands, or decimals"),
     (rf"(?<=\d){BLANK}(?=\d{{3}}(?![\d/]))", "", r"10\,000"),
+    (rf"(?<=\d){BLANK}*(\\text\s*\{{)?\s*({'|'.join(LARGE)})s?(?![a-z])(?:\s*(\}}))?", large,
+     "2.5 million"),
     (rf"^[\s$]*(\d+(?:\s+\d+)+){END}", lambda m: ",".join(m[1].split()), "2 3 is a list, not 5"),
     (r"(?<![\w^.\\}])(?<!\d,)(\d+)\s*\\[dtc]?frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*"
      r"(?:\{\s*(\d+)\s*\}|(\d))", mixed, r"2\frac{1}{3}"),
@@ -224,6 +235,10 @@ def score(gold, answer):
     if wanted == plain or (re.fullmatch("[A-Za-z ]{3,}", wanted)
                            and wanted.casefold() == plain.casefold()):
         return True
+    # several letters, with commas or "and" in at least one of the two: any order
+    options = [re.sub(r"[\s,;]|and", "", text) for text in (wanted, plain)]
+    if options != [wanted, plain] and all(re.fullmatch("[A-J]{2,}", text) for text in options):
+        return sorted(options[0]) == sorted(options[1])
     # math-verify reads a word as a product, so ABC would equal CBA
     if wanted.lower() not in WORDS and re.fullmatch(
             r"[A-Z]{3,}|[A-Z][a-z]{3,}|(?i:yes|no|true|false|even|odd|none)", wanted):
@@ -236,6 +251,11 @@ def score(gold, answer):
     if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
         # the gold is a number, so a letter after a number in the answer can only be a unit
         answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+[A-Za-z]){END}", "", answer)
+    # of an equation math-verify takes the right side, so 7 = 8 would be 8
+    sides = [side for side in answer.split("=") if side.strip()]
+    if not re.search(r"[A-Za-z.]", re.sub(r"\\[A-Za-z]+", "", answer)) and not all(
+            verify(parsed(a), parsed(b), **how) for a, b in zip(sides, sides[1:])):
+        return False
     return verify(parsed(gold), parsed(answer), **how)
 
 

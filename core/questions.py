@@ -46,6 +46,7 @@ CHANGED = dict(
     escaped="golds had doubled backslashes, which are now single")
 # an answer with more words than this is a worked solution, not a final answer
 SOLUTION = 15
+NO_GOLD = "proof", "notfound", "not found", "nan", "n/a"  # what data sets write where none is
 # columns with these names may be part of the question
 CONTEXT = set("""body context passage background premise story input choices options system image
 images figure table""".split())
@@ -244,7 +245,7 @@ def golds(value):
     '["34"]'."""
     value = parse_list(value)
     values = value if isinstance(value, list) else [value]
-    return [gold for v in values for gold in golds_in(as_text(v))]
+    return [gold for v in values for gold in golds_in(as_text(v)) if gold.lower() not in NO_GOLD]
 
 
 def choice_letter(gold, prompt):

@@ -324,10 +324,11 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys):
                          ("fixed_B", ["B=128", "B=256"])):
         text = page(capsys, frontier.main, f"--runs={tmp_path}", f"--view={view}")
         assert "6 runs used, 0 dropped" in text and all(f"\n{p}: best n" in text for p in panels)
-        with open(tmp_path / f"frontier_{view}.csv") as file:
+        name = "frontier" if view == "fixed_Bp" else f"frontier_{view}"
+        with open(tmp_path / f"{name}.csv") as file:
             rows = list(csv.DictReader(file))
         assert list(dict.fromkeys(r["panel"] for r in rows)) == panels
-        assert (tmp_path / f"frontier_{view}.png").stat().st_size > 20_000
+        assert (tmp_path / f"{name}.png").stat().st_size > 20_000
         said = page(capsys, fit.main, f"--runs={tmp_path}", f"--view={view}")
         assert "python train_grpo.py" in said
     for row in rows:  # fixed_B counts updates and stays within the batch

@@ -15,7 +15,7 @@ import pytest
 import config  # conftest.py has put the root on sys.path
 from conftest import load_script, refused
 from core import duplicates, engine, questions
-from core.problems import encode
+from core.problems import encode, read_problems
 import sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -590,6 +590,14 @@ GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34",
 def test_golds():
     assert {gold: questions.golds(gold)[0] for gold in GOLDS} == GOLDS
     assert questions.golds(b"34") == ["34"] and questions.golds([3.0, ""]) == ["3"]
+    assert questions.golds(["proof", "notfound", "NaN", float("nan"), "5"]) == ["5"]
+
+
+def test_an_answer_that_is_a_float_may_be_an_integer(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(json.dumps(dict(id=i, prompt="x", answer=a)) + "\n"
+                            for i, a in enumerate((12.0, 0.5, 7))))
+    assert [p["answer"] for p in read_problems(path)] == ["12", "0.5", "7"]
 
 
 def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, capsys):

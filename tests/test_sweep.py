@@ -58,7 +58,7 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     assert re.search(r"^To run the row of 64:\n  python train_grpo.py .*--C=64\b", text, re.M), text
     assert re.search(r"^ +256\*  .*not run", text, re.M), text
     assert {p.name for p in out.glob("prescription.*")} == {"prescription.csv"}
-    for name in ("frontier_fixed_Bp.png", "law.png"):
+    for name in ("frontier.png", "law.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
     assert all((out / run / "out.txt").read_text() for run in logs(out))
 
@@ -276,6 +276,13 @@ def test_the_sweeps_help_is_its_header():
     assert done.returncode == 0
     assert not [name for name in names if not re.search(rf"^  (.*  )?{name} +\S", done.stdout,
                                                         re.M)], done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("dash"), reason="no dash here")
+def test_a_shell_that_is_not_bash_is_told():
+    done = subprocess.run(["dash", str(ROOT / "run_sweep.sh"), "easy"], capture_output=True,
+                          text=True)
+    assert done.returncode == 2 and "bash can" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_runs_of_several_commits_give_one_warning(tmp_path, monkeypatch, capsys):
