@@ -92,7 +92,8 @@ def opened(monkeypatch):
     import vllm.platforms
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=1, chat_template=None,
-                                batch_decode=lambda ids, **_: [str(row) for row in ids])
+                                all_special_ids=[1], added_tokens_encoder={},
+                                batch_decode=lambda ids: [str(row) for row in ids])
 
     def make(alone, lengths=lambda seed: 3, **changes):
         monkeypatch.setattr(vllm, "LLM", functools.partial(StandIn, lengths=lengths))
