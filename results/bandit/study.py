@@ -5,7 +5,7 @@
 
 Every experiment trains each n in NS at several learning rates, with 8 seeds. At each of the BUDGETS
 it computes exact pass rates. So neither the noise of evaluations nor an lr that suits only one n
-decides the result. The toy's own keys, such as --world=3 or --skill=0.9, change all experiments.
+decides the result.
 """
 import math
 import sys
@@ -25,22 +25,18 @@ from core.log import save_json
 from core import plots
 from core.plots import format_si
 
-# {experiment: (what it changes, command-line words, learning rates as multiples of lr_base)}
+# {experiment: (what it changes, keys, learning rates as multiples of lr_base)}
 STUDY = dict(
-    lead=("noise and few problems", "", (0.25, 0.5, 1, 2, 4)),
-    no_idle=("no noise from idle decisions", "--idle=0", (0.25, 0.5, 1, 2, 4)),
-    more_idle=("three times as much", "--idle=87", (0.5, 1, 2)),
-    D_50=("D = 50", "--D=50", (0.5, 1, 2)),
-    D_400=("D = 400", "--D=400", (0.5, 1, 2)),
-    D_1600=("hardly any overfitting", "--D=1600", (0.5, 1, 2)),
-    weight_decay=("weight decay 0.01", "--weight_decay=0.01", (0.25, 0.5, 1, 2, 4)),
-    B_p_4=("four problems a batch", "--B_p=4", (0.5, 1, 2)),
-    B_p_64=("64 problems a batch", "--B_p=64", (0.5, 1, 2)),
-    overlap_0=("tabular: no interference", "--overlap=0", (1, 4, 16)),
-    overlap_half=("half of the logits are its own", "--overlap=0.5", (0.5, 1, 2)),
-    easy=("base pass rates 0.3 to 0.6", "--recipe=easy --kl_coef=0 --entropy_coef=0", (0.5, 1, 2)),
-    hard=("base pass rates to 0.0625", "--recipe=hard", (0.5, 1, 2)),
-    world_1=("another world", "--world=1", (0.5, 1, 2)))
+    lead=("noise and few problems", {}, (0.25, 0.5, 1, 2, 4)),
+    no_idle=("no noise from idle decisions", dict(idle=0), (0.25, 0.5, 1, 2, 4)),
+    more_idle=("three times as much", dict(idle=87), (0.5, 1, 2)),
+    D_50=("D = 50", dict(D=50), (0.5, 1, 2)),
+    D_400=("D = 400", dict(D=400), (0.5, 1, 2)),
+    D_1600=("hardly any overfitting", dict(D=1600), (0.5, 1, 2)),
+    weight_decay=("weight decay 0.01", dict(weight_decay=0.01), (0.25, 0.5, 1, 2, 4)),
+    B_p_4=("four problems a batch", dict(B_p=4), (0.5, 1, 2)),
+    B_p_64=("64 problems a batch", dict(B_p=64), (0.5, 1, 2)),
+    world_1=("another world", dict(world=1), (0.5, 1, 2)))
 SEEDS, NS = range(300, 308), (2, 4, 16, 64, 256)
 BUDGETS = [2 ** (i / 2) for i in range(28, 39)]  # 16k to 524k
 LONG = dict(lead=BUDGETS + [2 ** 19.5, 2 ** 20])
@@ -56,7 +52,7 @@ def measure_cell(cfg, budgets):
     for C in budgets:
         while run.rollouts + d["B"] / 2 <= C:  # stop at the update nearest to the budget
             run.update(cfg, d)
-        looks.append([run.validation().mean(1), run.training().mean(1)])
+        looks.append([run.pass_rates(run.val).mean(1), run.pass_rates(run.problems).mean(1)])
     looks = np.round(np.array(looks, float), 4)  # (E, 2, S)
     return dict(zip(("mean", "train"), looks.transpose(1, 2, 0).tolist()))
 
@@ -102,40 +98,33 @@ def study(cfg, path):
 
     Results are saved to the file `path`. Experiments that are already in this file are not run.
     """
-    world = config.identity(cfg) | {key: cfg[key] for key in (*TOY, "n_val")}
-    del world["train_set"], world["val_set"]  # these name the world
-    found = config.read_json(path) if path.exists() else dict(config=world, arms={})
-    # study.json may lack config keys that were added after it was written. Its runs had the
-    # defaults of these keys
-    if {key: found["config"].get(key, config.config.get(key)) for key in world} != world:
-        raise BadInput(f"{path}: made by another config; give another folder with --runs")
+    world = {key: cfg[key] for key in (*TOY, "n_val")}
+    found = config.read_json(path) if path.exists() else dict(world=world, arms={})
+    if found["world"] != world:
+        raise BadInput(f"{path}: made for another world; give another folder with --runs")
     for name, (asks, more, lrs) in STUDY.items():
-        words = [f"--{key}={value}" for key, value in world.items()]
-        arm, C = parse([*words, *more.split()], own=TOY), LONG.get(name, BUDGETS)
-        spec = dict(words=more, ns=list(NS), lrs=[arm["lr_base"] * x for x in lrs],
-                    seeds=list(SEEDS), C=C, overlap=arm["overlap"], D=arm["D"])
+        arm, C = cfg | more, LONG.get(name, BUDGETS)
+        spec = dict(keys=more, ns=list(NS), lrs=[arm["lr_base"] * x for x in lrs],
+                    seeds=list(SEEDS), C=C, D=arm["D"])
         if all(found["arms"].get(name, {}).get(key) == value for key, value in spec.items()):
             continue
         print(f"{name}: {asks}", file=sys.stderr)
         cells = [dict(arm, C=C[-1], lr_base=lr, n=n) for lr in spec["lrs"] for n in NS]
         done = in_parallel(measure_cell, cells, [C] * len(cells))
         shape = len(lrs), len(NS), len(SEEDS), len(C)
-        values = {key: np.reshape([d[key] for d in done], shape).tolist() for key in done[0]}
-        found["arms"][name] = spec | values
+        found["arms"][name] = spec | {
+            key: np.reshape([d[key] for d in done], shape).tolist() for key in done[0]}
         save_json(path, found, indent=None)
     return config.read_json(path)
 
 
 def lines_of(arm):
     """Return the pass rates of one experiment as {title: R}, with R (L, N, S, E) as in `late_gain`.
-
-    If the problems share no weights (overlap = 0), R is only for the training problems, because
-    training does not change the pass rates of the validation problems.
     """
     mean, train = np.array(arm["mean"]), np.array(arm["train"])
     base = len(arm["lrs"]) // 2
-    new = {"validation, base lr": mean[base:base + 1], "validation, best lr": mean}
-    return (new if arm["overlap"] else {}) | {"training, best lr": train}
+    return {"validation, base lr": mean[base:base + 1], "validation, best lr": mean,
+            "training, best lr": train}
 
 
 def report(found):
@@ -146,7 +135,7 @@ def report(found):
     """
     for name, arm in found["arms"].items():
         C, ns = arm["C"], arm["ns"]
-        print(f"{name}: {STUDY[name][0]} {arm['words']}")
+        print(f"{name}: {STUDY[name][0]} {arm['keys'] or ''}")
         for what, R in lines_of(arm).items():
             gain, half, (a, b) = late_gain(R)
             gains = f", which gains {gain:+.4f} +- {half:.4f}" if a != b else ""
@@ -162,16 +151,14 @@ def report(found):
 def draw_study(found, path):
     """Draw n* over C in a panel for each experiment. A last panel has n* over C / D.
 
-    D is the number of training problems. Squares mark the n that are tied with the best n, each n
-    at its best lr. Ties are judged by the pass rates of the validation problems. If overlap = 0,
-    ties are judged by the pass rates of the training problems.
+    Squares mark the n that are tied with the best n by validation pass rates, each at its best lr.
     """
-    arms, (fig, axes) = found["arms"], plots.canvas(5, 3, (12, 14))
+    arms, (fig, axes) = found["arms"], plots.canvas(4, 3, (10, 9))
     styles = {"validation, base lr": "C0--", "validation, best lr": "C3-",
               "training, best lr": "C2:"}
     for ax, (name, arm) in zip(axes.flat, arms.items()):
         ns, C, lines = arm["ns"], arm["C"], lines_of(arm)
-        tuned = lines.get("validation, best lr", lines["training, best lr"])
+        tuned = lines["validation, best lr"]
         for e in range(len(C)):
             level = [ns[i] for i in near(tuned, e)]
             ax.plot([C[e]] * len(level), level, "s", color="0.8", ms=6)
@@ -181,16 +168,17 @@ def draw_study(found, path):
         gain, half, (a, b) = late_gain(tuned)
         gains = f"n = {ns[b]} over {ns[a]} at the end: {100 * gain:+.1f} +- {100 * half:.1f} points"
         ax.set_title(f"{name}: {STUDY[name][0]}\n"
-                     + (gains if a != b else f"n = {ns[a]} at both ends"), fontsize=9)
+                     + (gains if a != b else f"n = {ns[a]} at both ends"), fontsize=8)
         plots.budget_axis(ax, C[0], C[-1])
-    last = axes[-1, -1]
+    last = axes[-1, 1]
+    axes[-1, 2].axis("off")
     for name in [name for name in ("D_50", "lead", "D_400", "D_1600") if name in arms]:
         arm, best = arms[name], np.array(arms[name]["mean"]).mean(2).max(0).argmax(0)
         last.plot(np.array(arm["C"]) / arm["D"], [arm["ns"][i] for i in best],
                   label=f"D = {arm['D']}")
         last.legend(fontsize=8)
     last.set(xscale="log", xlabel="C / D, rollouts a training problem")
-    last.set_title("validation, best lr: n* over C / D", fontsize=9)
+    last.set_title("validation, best lr: n* over C / D", fontsize=8)
     for ax in axes.flat:
         ax.set(yscale="log", ylim=(1.5, 400))
         plots.log_ticks(ax.yaxis, NS)
