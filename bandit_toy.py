@@ -299,12 +299,15 @@ def train_all(cells):
 def in_parallel(function, *columns):
     """Return list(map(function, *columns)), with one process per core and a progress bar."""
     from tqdm import tqdm
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # the workers ignore Ctrl-C, to which this process reacts
-    with tqdm(total=len(columns[0])) as bar, concurrent.futures.ProcessPoolExecutor(
-            machine.cores(), None, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    with tqdm(total=len(columns[0])) as bar, \
+            concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
         try:
+            # nothing interrupts the start of the pool, and its workers inherit that
+            for stop in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(stop, signal.SIG_IGN)
             futures = [pool.submit(function, *row) for row in zip(*columns)]
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             for future in concurrent.futures.as_completed(futures):
                 future.result()  # raises a worker's exception
                 bar.update()

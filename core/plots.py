@@ -65,7 +65,7 @@ def save(fig, path, title="", small=""):
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(label, handle)
     if handles:
-        columns = max(1, min(len(handles), int(fig.get_figwidth() / 1.9)))
+        columns = max(1, min(len(handles), int(fig.get_figwidth() / 2.7)))
         legend = fig.legend(handles.values(), handles, loc="outside lower center", ncols=columns,
                             fontsize=9, frameon=False, title=small or None)
         legend.get_title().set_fontsize(8)

@@ -349,14 +349,14 @@ def judge_rise(runs, row):
     elif both:
         verdict = "contradicted"
     elif not larger:
-        needs = f"an {what} above {a}"
+        needs = f"runs with {what} above {a}"
     elif all(c["gain"] + c["half"] < SMALL * g for c in larger.values()):
         verdict, _, needs = tuned_verdict(larger[closest], tuned and sub(
             second, groups[closest]), "larger", g)
     names = r.get("names", ["early", "late"])
-    number = f"best {what} {a} {names[0]}, {b} {names[1]}; " + (
-        f"{b}-{a}: {points(early, -1)} {names[0]}, {points(late)} {names[1]}" if b != a else
-        f"{closest}-{a}: {points(larger[closest])} {names[1]}" if larger else "")
+    number = f"best {what} {a} {names[0]}, {b} {names[1]}" + (
+        f"; {b}-{a}: {points(early, -1)} {names[0]}, {points(late)} {names[1]}" if b != a else
+        f"; {closest}-{a}: {points(larger[closest])} {names[1]}" if larger else "")
     used = [run for of in cells.values() for run in of.values()]
     return dict(verdict=verdict, number=number, used=used,
                 needs=f"needs {needs}" if needs else more_runs(factor * S, used))

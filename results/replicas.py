@@ -4,14 +4,13 @@
         --lrs="1e-4 2e-4 4e-4" --seeds="0 1 2 3" --C=262144 --D=200 --runs=runs/hard
     python frontier.py --recipe=hard --model=data/arithmetic/base --runs=runs/hard
 
-A tiny model leaves a GPU idle, because a kernel takes longer to start than to run. So every tensor
-has a leading axis of S replicas, which differ in seed, lr_base and problems, and on a GPU an update
-is one CUDA graph. One H200 makes 145,000 to 316,000 rollouts per second.
+A kernel of a tiny model takes longer to start than to run. So every tensor has a leading axis of S
+replicas, which differ in seed, lr_base and problems, and on a GPU an update is one CUDA graph. One
+H200 makes 145,000 to 316,000 rollouts per second.
 
-Keys and logs are those of train_grpo.py with algo=grpo and updates=1, and so is the update, but
-with other random numbers. A step record is the mean since the last evaluation. The model must be
-an embedded one: a Llama with tied embeddings and answers after the last '#'. A cell whose logs
-exist is not run again.
+Keys, logs and update are those of train_grpo.py with algo=grpo and updates=1; random numbers are
+others. A step record is the mean since the last evaluation. The model must be an embedded one: a
+Llama with tied embeddings, answers after the last '#'. A cell whose logs exist is not run again.
 """
 import itertools
 import json
@@ -29,7 +28,7 @@ import torch
 import torch.nn.functional as F
 
 PAD, EOS = 0, 1
-OWN = dict(rows=(16384, "rollouts whose loss is computed at a time, over all replicas"))
+ROWS = 16384  # rollouts whose loss is computed at a time, over all replicas
 # the parameters of a layer in the order of the flat vector; names with + are stacked
 LAYER = ("self_attn.q_proj+self_attn.k_proj+self_attn.v_proj self_attn.o_proj "
          "mlp.gate_proj+mlp.up_proj mlp.down_proj input_layernorm post_attention_layernorm").split()
@@ -38,7 +37,6 @@ LAYER = ("self_attn.q_proj+self_attn.k_proj+self_attn.v_proj self_attn.o_proj "
 class Text:
     """The tokenizer of the embedded models, and a hash of the text after the last '#'."""
     P = 1_000_003  # the hash of a text is a polynomial of its characters in P, modulo 2^64
-
     def __init__(self, folder, device):
         from tokenizers import Tokenizer
         self.tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
@@ -58,8 +56,7 @@ class Text:
     def rewards(self, tokens, length, answer):
         """Grade responses, tokens (..., T) and length (...), by answer hashes (...) -> 0 or 1."""
         h, marked = torch.zeros_like(answer), torch.zeros_like(answer, dtype=torch.bool)
-        for t in range(tokens.shape[-1]):
-            token = tokens[..., t]
+        for t, token in enumerate(tokens.unbind(-1)):
             on, is_mark = (t < length) & (token != EOS), token == self.mark
             h = torch.where(on, torch.where(is_mark, 0, h * self.mul[token] + self.add[token]), h)
             marked = marked | (on & is_mark)
@@ -68,7 +65,6 @@ class Text:
 
 class Model:
     """A Llama whose parameters are one tensor (S, P), a row for each replica."""
-
     def __init__(self, folder, device):
         from safetensors.torch import load_file
         c = json.loads((Path(folder) / "config.json").read_text())
@@ -76,15 +72,13 @@ class Model:
         self.layers, self.eps = c["num_hidden_layers"], c["rms_norm_eps"]
         w = load_file(str(Path(folder) / "model.safetensors"))
         parts = [w["model.embed_tokens.weight"], w["model.norm.weight"]]
-        for i in range(self.layers):
-            parts += [torch.cat([w[f"model.layers.{i}.{x}.weight"] for x in name.split("+")])
-                      for name in LAYER]
+        parts += [torch.cat([w[f"model.layers.{i}.{x}.weight"] for x in name.split("+")])
+                  for i in range(self.layers) for name in LAYER]
         self.shapes, self.sizes = [x.shape for x in parts], [x.numel() for x in parts]
         self.base = torch.cat([x.float().flatten() for x in parts]).to(device)
         theta = 1 / 10000 ** (torch.arange(0, self.hd, 2).float() / self.hd)
         angle = torch.arange(c["max_position_embeddings"]).float()[:, None] * theta
-        angle = torch.cat([angle, angle], 1)
-        self.cos, self.sin = angle.cos().to(device), angle.sin().to(device)
+        self.cos, self.sin = (f(angle).repeat(1, 2).to(device) for f in (torch.cos, torch.sin))
 
     def weights(self, theta):
         return [x.view(len(theta), *s) for x, s in zip(theta.split(self.sizes, 1), self.shapes)]
@@ -126,16 +120,14 @@ class Model:
 def generate(model, theta, ids, plen, n, T, temperature):
     """Sample n responses of up to T tokens for each prompt: ids (S, B, L), padded, of plen (S, B).
 
-    Return tokens (S, B n, T) and lengths (S, B n), EOS included. On a CPU, decoding stops when all
-    have ended.
+    Return tokens (S, B n, T) and lengths (S, B n), EOS included; on a CPU, T is the longest length.
     """
     w, device = model.weights(theta), ids.device
-    S, B, L = ids.shape
-    R = B * n
+    S, R, L = len(ids), ids.shape[1] * n, ids.shape[2]
     hidden, cache = model.causal(w, ids)
-    cache = [[F.pad(x, (0, 0, 0, T)).view(S, B, model.H, L + T, model.hd).repeat_interleave(n, 1)
+    cache = [[F.pad(x, (0, 0, 0, T)).view(S, -1, model.H, L + T, model.hd).repeat_interleave(n, 1)
               .flatten(0, 1) for x in kv] for kv in cache]
-    at = (plen - 1)[..., None, None].expand(S, B, 1, model.d)
+    at = (plen - 1)[..., None, None].expand(-1, -1, 1, model.d)
     last = hidden.gather(2, at)[:, :, 0].repeat_interleave(n, 1)
     start, columns = plen.repeat_interleave(n, 1), torch.arange(L + T, device=device)
     row = torch.arange(S * R, device=device)
@@ -151,8 +143,7 @@ def generate(model, theta, ids, plen, n, T, temperature):
         alive = alive & (token != EOS)
         if t == T - 1 or device.type == "cpu" and not alive.any():
             break
-        position = start + t
-        flat = position.flatten()
+        flat = (start + t).flatten()
         later = (columns > flat[:, None])[:, None, None]  # (S R, 1, 1, L + T)
 
         def attend(i, q, k, v):
@@ -161,13 +152,12 @@ def generate(model, theta, ids, plen, n, T, temperature):
             V[row, :, flat] = v.reshape(S * R, model.H, model.hd)
             scores = q.reshape(S * R, model.H, 1, model.hd) @ K.mT / model.hd ** 0.5
             return (scores.masked_fill(later, -1e30).softmax(-1) @ V).reshape(S, R, -1)
-        last = model.run(w, tokens[t], position, attend)
+        last = model.run(w, tokens[t], start + t, attend)
     return tokens[:t + 1].permute(1, 2, 0).contiguous(), length
 
 
 class Replicas:
     """S runs of one cell, one for each (seed, lr_base)."""
-
     def __init__(self, cfg, seeds, lrs, device):
         self.cfg, self.device = cfg, torch.device(device)
         self.runs = [dict(cfg, seed=seed, lr_base=lr) for seed in seeds for lr in lrs]
@@ -184,8 +174,8 @@ class Replicas:
         N, M, B_p = len(self.train["problems"]), self.derived["M"], cfg["B_p"]
         self.subset = torch.tensor([subset(range(N), cfg["D"] or N, run["seed"])
                                     for run in self.runs])  # (S, D)
-        D = self.subset.shape[1]
-        visits = torch.tensor([[batch_indices(m, B_p, D, run["seed"]) for run in self.runs]
+        visits = torch.tensor([[batch_indices(m, B_p, self.subset.shape[1], run["seed"])
+                                for run in self.runs]
                                for m in range(1, M + 1)])  # (M, S, B_p)
         order = self.subset.expand(M, -1, -1).gather(2, visits)
         self.order, self.stats = order.to(device), torch.zeros(5, S, device=device)
@@ -211,9 +201,9 @@ class Replicas:
     def logps(self, theta, ids, plen, tokens):
         """Return log-probs and entropies (S, R, T) of the tokens of each response."""
         w, (S, R, T) = self.model.weights(theta), tokens.shape
-        hidden, _ = self.model.causal(w, ids)
         at = (plen - 1)[..., None] + torch.arange(T, device=self.device)
-        hidden = hidden.gather(2, at[..., None].expand(S, R, T, self.model.d)).flatten(1, 2)
+        at = at[..., None].expand(S, R, T, self.model.d)
+        hidden = self.model.causal(w, ids)[0].gather(2, at).flatten(1, 2)
         logp = torch.log_softmax(hidden @ w[0].mT / self.cfg["temperature"], -1).view(S, R, T, -1)
         return logp.gather(-1, tokens[..., None])[..., 0], -(logp.exp() * logp).sum(-1)
 
@@ -235,32 +225,30 @@ class Replicas:
             inside * (use & (mixed | (filtered not in ("all", which)))).view(S, R, 1)
             for which in ("policy", "reg"))
         N_policy, N_reg = (x.sum((1, 2)).clamp(min=1) for x in (in_policy, in_reg))
-        plen = self.train["plen"][pick].repeat_interleave(n, 1)
-        prompts = self.train["ids"][pick].repeat_interleave(n, 1)
+        plen, prompts = (self.train[k][pick].repeat_interleave(n, 1) for k in ("plen", "ids"))
         ids = F.pad(prompts, (0, T)).scatter(2, plen[..., None] + t, tokens)
         grad, kl_sum = torch.zeros_like(self.theta), torch.zeros(S, device=self.device)
-        entropy_sum, size = torch.zeros_like(kl_sum), max(1, cfg["rows"] // S)
+        entropy_sum, size = torch.zeros_like(kl_sum), max(1, ROWS // S)
         for c in (slice(a, a + size) for a in range(0, R, size)):
-            logp, entropy = self.logps(self.theta, ids[:, c, :-1], plen[:, c], tokens[:, c])
+            rows = ids[:, c, :-1], plen[:, c], tokens[:, c]
+            logp, entropy = self.logps(self.theta, *rows)
             loss = -(A[:, c] * logp * in_policy[:, c]).sum((1, 2)) / N_policy
             if cfg["kl_coef"]:
                 with torch.no_grad():
-                    ref, _ = self.logps(self.model.base.expand(S, -1), ids[:, c, :-1], plen[:, c],
-                                        tokens[:, c])
+                    ref, _ = self.logps(self.model.base.expand(S, -1), *rows)
                 kl = (kl_term(cfg["kl_type"], logp, ref) * in_reg[:, c]).sum((1, 2)) / N_reg
                 loss, kl_sum = loss + cfg["kl_coef"] * kl, kl_sum + kl.detach()
             entropy = (entropy * in_reg[:, c]).sum((1, 2)) / N_reg
             loss = loss - cfg["entropy_coef"] * entropy
             entropy_sum = entropy_sum + entropy.detach()
             grad += torch.autograd.grad(loss.sum(), self.theta)[0]
-        norm = self.adamw(grad)
         self.tokens += length.sum(1)
-        self.stats += torch.stack(
-            [reward.mean(1), length.float().mean(1), norm[:, 0], entropy_sum, kl_sum])
+        self.stats += torch.stack([reward.mean(1), length.float().mean(1), self.adamw(grad),
+                                   entropy_sum, kl_sum])
 
     @torch.no_grad()
     def adamw(self, grad):
-        """Clip the gradient of each replica and make a step of AdamW; return the norms (S, 1)."""
+        """Clip the gradient of each replica and make a step of AdamW; return the norms (S,)."""
         cfg, norm, theta = self.cfg, grad.norm(dim=1, keepdim=True), self.theta.data
         if cfg["grad_clip"]:
             grad = grad * (cfg["grad_clip"] / (norm + 1e-6)).clamp(max=1)
@@ -269,23 +257,22 @@ class Replicas:
         self.m.lerp_(grad, 0.1)
         self.v.mul_(0.999).addcmul_(grad, grad, value=0.001)
         theta.mul_(1 - lr * cfg["weight_decay"])
-        size = (self.v / (1 - 0.999 ** k)).sqrt() + 1e-8
-        theta.sub_(lr * (self.m / (1 - 0.9 ** k)) / size)
-        return norm
+        theta.sub_(lr * (self.m / (1 - 0.9 ** k)) / ((self.v / (1 - 0.999 ** k)).sqrt() + 1e-8))
+        return norm[:, 0]
 
     def count_solved(self, data, pick, samples):
         """Return how many of `samples` rollouts solve each problem of pick (S, P), as (S, P)."""
-        size = max(1, 4 * self.cfg["rows"] // (len(pick) * samples))
-        rewards = [self.rollouts(data, part, samples)[2]
-                   for part in pick.to(self.device).split(size, 1)]
-        return torch.cat(rewards, 1).view(*pick.shape, samples).sum(2).long().tolist()
+        parts = pick.to(self.device).split(max(1, 4 * ROWS // (len(pick) * samples)), 1)
+        rewards = torch.cat([self.rollouts(data, part, samples)[2] for part in parts], 1)
+        return rewards.view(*pick.shape, samples).sum(2).long().tolist()
 
     def records(self, step, since):
         """Return the records of each replica after `since` more updates: the mean step, the
         evaluations and, at both ends, pass@1 of the training problems."""
-        S, cfg, rollouts = len(self.runs), self.cfg, step * self.derived["B"]
-        at = [dict(step=step, rollouts=rollouts, tokens=x) for x in self.tokens.tolist()]
-        out, mean = [[] for _ in range(S)], (self.stats.T / max(since, 1)).tolist()
+        S, cfg, out = len(self.runs), self.cfg, [[] for _ in self.runs]
+        at = [dict(step=step, rollouts=step * self.derived["B"], tokens=x)
+              for x in self.tokens.tolist()]
+        mean = (self.stats.T / max(since, 1)).tolist()
         fields = "reward", "response_len", "grad_norm", "entropy", "kl"
         for s in range(S if since else 0):
             out[s].append(dict(type="step", **at[s], **dict(zip(fields, mean[s]))))
@@ -294,11 +281,10 @@ class Replicas:
             for s, correct in enumerate(self.count_solved(data, every, cfg["samples"])):
                 out[s].append(dict(type="eval", **at[s], set=name, k=cfg["k"], correct=correct,
                                    samples=cfg["samples"], set_hash=set_hash(data["problems"])))
-        ends = step in (0, self.derived["M"])
-        for s, correct in enumerate(
-                self.count_solved(self.train, self.subset, cfg["s"]) if ends else ()):
-            out[s].append(dict(type="train_pass", **at[s], fresh=True, correct=correct,
-                               samples=[cfg["s"]] * len(correct)))
+        if step in (0, self.derived["M"]):
+            for s, correct in enumerate(self.count_solved(self.train, self.subset, cfg["s"])):
+                out[s].append(dict(type="train_pass", **at[s], fresh=True, correct=correct,
+                                   samples=[cfg["s"]] * len(correct)))
         self.stats.zero_()
         return out
 
@@ -321,14 +307,13 @@ class Replicas:
 
     def run(self):
         """Train to the budget; return the records of each replica and the seconds it took."""
-        start, M, B = time.time(), self.derived["M"], self.derived["B"]
-        every, records, last = max(1, self.cfg["eval_every"] // B), self.records(0, 0), 0
-        update = self.capture()
+        start, M, last = time.time(), self.derived["M"], 0
+        every = max(1, self.cfg["eval_every"] // self.derived["B"])
+        records, update = self.records(0, 0), self.capture()
         for step in range(1, M + 1):
             update()
             if step % every == 0 or step == M:
-                for all_records, new in zip(records, self.records(step, step - last)):
-                    all_records += new
+                records = [old + new for old, new in zip(records, self.records(step, step - last))]
                 last = step
         return records, time.time() - start
 
@@ -336,9 +321,9 @@ class Replicas:
         """Write the log of each replica into its run's folder."""
         for s, (run, own) in enumerate(zip(self.runs, records)):
             problems = [self.train["problems"][i] for i in self.subset[s]]
-            head = dict(type="header", schema=1, config={k: run[k] for k in run if k not in OWN},
-                        derived=derive(run), device=str(self.device),
-                        source="results/replicas.py", train_set_hash=set_hash(problems))
+            head = dict(type="header", schema=1, config=run, derived=derive(run),
+                        device=str(self.device), source="results/replicas.py",
+                        train_set_hash=set_hash(problems))
             end = dict(type="end", status="budget", rollouts=self.derived["M"] * self.derived["B"])
             path = folder / derive(run)["run"] / "log.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -346,12 +331,13 @@ class Replicas:
 
 
 def main(argv):
-    cfg = parse(argv, __doc__, OWN)
+    cfg = parse(argv, __doc__)
     for key, only in (("algo", "grpo"), ("updates", 1), ("lora_rank", 0), ("top_p", 1)):
         if cfg[key] != only:
             raise BadInput(f"--{key}={cfg[key]}: replicas have only --{key}={only}")
-    auto = "cuda" if torch.cuda.is_available() else "cpu"
-    device = auto if cfg["device"] == "auto" else cfg["device"]
+    device = cfg["device"]
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(cfg["threads"] or 1)
     torch.backends.cuda.matmul.allow_tf32 = True
     seeds, folder = list(map(int, cfg["seeds"].split())), Path(cfg["runs"])
@@ -364,8 +350,8 @@ def main(argv):
         torch.manual_seed(1000 * n + B_p + 10 ** 6 * seeds[0])
         records, seconds = cell.run()
         cell.write(records, folder)
-        spent = len(cell.runs) * cell.derived["M"] * cell.derived["B"]
-        print(f"{name}: {seconds:.0f} s, {spent / seconds:.0f} rollouts per second", flush=True)
+        speed = len(cell.runs) * cell.derived["M"] * cell.derived["B"] / seconds
+        print(f"{name}: {seconds:.0f} s, {speed:.0f} rollouts per second", flush=True)
 
 
 if __name__ == "__main__":

@@ -219,10 +219,10 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, tmp_p
                                stderr=subprocess.PIPE, text=True, start_new_session=True)
     children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
 
-    def ignores_sigint(child):
-        status = Path(f"/proc/{child}/status").read_text()
-        return int(status.split("SigIgn:")[1].split()[0], 16) >> signal.SIGINT - 1 & 1
-    wait_for(lambda: sum(map(ignores_sigint, children.read_text().split())) == machine.cores())
+    def catches_sigint():
+        status = Path(f"/proc/{started.pid}/status").read_text()
+        return int(status.split("SigCgt:")[1].split()[0], 16) >> signal.SIGINT - 1 & 1
+    wait_for(lambda: len(children.read_text().split()) == machine.cores() and catches_sigint())
     if how == signal.SIGINT:
         os.killpg(started.pid, how)  # as a terminal does
     else:

@@ -38,8 +38,7 @@ def problems(tmp_path_factory):
 def cell_of(problems, words="", seeds=(0, 1), lrs=(0.05,)):
     """Return two replicas of a small cell on a CPU."""
     cfg = config.parse([f"--model={MODEL}", f"--train_set={problems}", f"--val_set={problems}",
-                        "--D=0", "--B_p=4", "--n=6", "--C=96", "--warmup=0", *words.split()], "",
-                       replicas.OWN)
+                        "--D=0", "--B_p=4", "--n=6", "--C=96", "--warmup=0", *words.split()])
     torch.manual_seed(0)
     return replicas.Replicas(cfg, seeds, lrs, "cpu")
 

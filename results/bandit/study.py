@@ -43,10 +43,8 @@ LONG = dict(lead=BUDGETS + [2 ** 19.5, 2 ** 20])
 
 
 def measure_cell(cfg, budgets):
-    """Train a cell with all S seeds. Return its exact pass@1 at each of the E budgets.
-
-    The result is dict(mean, train) of lists (S, E). mean: pass@1 of the validation problems. train:
-    pass@1 of the training problems.
+    """Train a cell with all S seeds. Return dict(mean, train) of lists (S, E): exact pass@1 of the
+    validation and of the training problems at each of the E budgets.
     """
     run, d, looks = Run(cfg, make_world(cfg), SEEDS), derive(cfg), []
     for C in budgets:
@@ -65,13 +63,10 @@ def interval(x):
 def late_gain(R):
     """Return (gain, 90% half width, [early n, late n]).
 
-    R (L, N, S, E): pass rates by learning rate, n, seed and budget. The early n is best at the
-    first budget, the late n at the last budget. [early n, late n] are indices of n, chosen on all
-    seeds. The gain is the pass rate of the late n minus that of the early n at the last budget,
-    each n at its best lr. To be unbiased, the gain does not use the choice on all seeds: the early
-    n, the late n and their lr are chosen again on one half of the seeds and measured on the other
-    half, and then the halves are swapped. If all n are equal, the interval covers 0 in 89% of
-    cases.
+    R (L, N, S, E): pass rates by learning rate, n, seed and budget. The early n, an index, is best
+    at the first budget, the late n at the last. The gain is the late n's pass rate minus the early
+    n's at the last budget, each at its best lr. To be unbiased, n and lr are chosen on one half of
+    the seeds and measured on the other. If all n are equal, the interval covers 0 in 89% of cases.
     """
     gains = np.zeros(R.shape[2])
     for half in (0, 1):
@@ -94,10 +89,7 @@ def near(R, e):
 
 
 def study(cfg, path):
-    """Run all experiments of STUDY and return their results.
-
-    Results are saved to the file `path`. Experiments that are already in this file are not run.
-    """
+    """Run the experiments of STUDY that the file `path` lacks, save and return all results."""
     world = {key: cfg[key] for key in (*TOY, "n_val")}
     found = config.read_json(path) if path.exists() else dict(world=world, arms={})
     if found["world"] != world:
@@ -119,8 +111,7 @@ def study(cfg, path):
 
 
 def lines_of(arm):
-    """Return the pass rates of one experiment as {title: R}, with R (L, N, S, E) as in `late_gain`.
-    """
+    """Return the pass rates of an experiment as {title: R}, with R (L, N, S, E) of `late_gain`."""
     mean, train = np.array(arm["mean"]), np.array(arm["train"])
     base = len(arm["lrs"]) // 2
     return {"validation, base lr": mean[base:base + 1], "validation, best lr": mean,
@@ -128,11 +119,7 @@ def lines_of(arm):
 
 
 def report(found):
-    """Print the results of each experiment.
-
-    The results are n* at the first and at the last budget, the n tied with the best at the last
-    budget, the gain of `late_gain`, and each n's pass rate at the last budget with its best lr.
-    """
+    """Print n* at both ends, the n tied with it, its gain and each n's last pass rate."""
     for name, arm in found["arms"].items():
         C, ns = arm["C"], arm["ns"]
         print(f"{name}: {STUDY[name][0]} {arm['keys'] or ''}")
@@ -182,7 +169,7 @@ def draw_study(found, path):
     for ax in axes.flat:
         ax.set(yscale="log", ylim=(1.5, 400))
         plots.log_ticks(ax.yaxis, NS)
-    axes[-1, 0].set_xlabel("C, rollouts"), axes[-1, 0].set_ylabel("n*")
+    axes[-1, 0].set(xlabel="C, rollouts", ylabel="n*")
     plots.save(fig, path, f"n*(C) of {len(arms)} experiments, {len(SEEDS)} seeds each, exact pass@1; "
                "squares: n not told from the best,\neach at its best lr (90%); gains with n and "
                "lr chosen on one half of the seeds and measured on the other (90%)")
