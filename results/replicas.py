@@ -5,8 +5,7 @@
     python frontier.py --recipe=hard --model=data/arithmetic/base --runs=runs/hard
 
 A kernel of a tiny model takes longer to start than to run. So every tensor has a leading axis of S
-replicas, which differ in seed, lr_base and problems, and on a GPU an update is one CUDA graph. One
-H200 makes 145,000 to 316,000 rollouts per second.
+replicas, which differ in seed, lr_base and problems, and on a GPU an update is one CUDA graph.
 
 Keys, logs and update are those of train_grpo.py with algo=grpo and updates=1; random numbers are
 others. A step record is the mean since the last evaluation. The model must be an embedded one: a
@@ -81,7 +80,7 @@ class Model:
         self.cos, self.sin = (f(angle).repeat(1, 2).to(device) for f in (torch.cos, torch.sin))
 
     def weights(self, theta):
-        return [x.view(len(theta), *s) for x, s in zip(theta.split(self.sizes, 1), self.shapes)]
+        return [x.view(-1, *s) for x, s in zip(theta.split(self.sizes, 1), self.shapes)]
 
     def rope(self, x, position):
         """Rotate x (S, N, H, hd) by positions (S, N)."""
@@ -93,11 +92,10 @@ class Model:
         attention, from three (S, N, H, hd) to (S, N, H hd)."""
         def norm(x, gain):
             return F.rms_norm(x, (self.d,), eps=self.eps) * gain[:, None, :]
-        S, N = token.shape
         x = F.one_hot(token, w[0].shape[1]).to(w[0].dtype) @ w[0]
         for i in range(self.layers):
             qkv, o, gate_up, down, g1, g2 = w[2 + 6 * i: 8 + 6 * i]
-            q, k, v = (norm(x, g1) @ qkv.mT).view(S, N, 3, self.H, self.hd).unbind(2)
+            q, k, v = (norm(x, g1) @ qkv.mT).view(*token.shape, 3, self.H, self.hd).unbind(2)
             x = x + attend(i, self.rope(q, position), self.rope(k, position), v) @ o.mT
             gate, up = (norm(x, g2) @ gate_up.mT).chunk(2, -1)
             x = x + (F.silu(gate) * up) @ down.mT
@@ -105,8 +103,8 @@ class Model:
 
     def causal(self, w, ids):
         """Return hidden states (S, R, L, d) of ids (S, R, L), and each layer's (keys, values)."""
-        S, R, L = ids.shape
-        position, cache = torch.arange(L, device=ids.device).expand(S, R, L).reshape(S, R * L), []
+        (S, R, L), cache = ids.shape, []
+        position = torch.arange(L, device=ids.device).expand(S, R, L).reshape(S, R * L)
 
         def attend(i, q, k, v):
             q, k, v = (x.reshape(S * R, L, self.H, self.hd).transpose(1, 2) for x in (q, k, v))
@@ -171,14 +169,13 @@ class Replicas:
         paths = files(cfg["val_set"])
         self.sets = {name: self.encode(read_problems(path)) for name, path in
                      zip(["val", *(Path(path).stem for path in paths[1:])], paths)}
-        N, M, B_p = len(self.train["problems"]), self.derived["M"], cfg["B_p"]
+        N, M = len(self.train["problems"]), self.derived["M"]
         self.subset = torch.tensor([subset(range(N), cfg["D"] or N, run["seed"])
                                     for run in self.runs])  # (S, D)
-        visits = torch.tensor([[batch_indices(m, B_p, self.subset.shape[1], run["seed"])
-                                for run in self.runs]
-                               for m in range(1, M + 1)])  # (M, S, B_p)
-        order = self.subset.expand(M, -1, -1).gather(2, visits)
-        self.order, self.stats = order.to(device), torch.zeros(5, S, device=device)
+        visits = torch.tensor([[batch_indices(m, cfg["B_p"], self.subset.shape[1], run["seed"])
+                                for run in self.runs] for m in range(1, M + 1)])  # (M, S, B_p)
+        self.order = self.subset.expand(M, -1, -1).gather(2, visits).to(device)
+        self.stats = torch.zeros(5, S, device=device)
         self.tokens = torch.zeros(S, dtype=torch.long, device=device)
 
     def encode(self, problems):
@@ -187,9 +184,9 @@ class Replicas:
         ids = torch.zeros(len(prompts), max(map(len, prompts)), dtype=torch.long)
         for i, prompt in enumerate(prompts):
             ids[i, :len(prompt)] = torch.tensor(prompt)
-        plen, answer = map(len, prompts), (self.text.hash_of(p["answer"].strip()) for p in problems)
-        plen, answer = (torch.tensor(list(x), device=self.device) for x in (plen, answer))
-        return dict(problems=problems, ids=ids.to(self.device), plen=plen, answer=answer)
+        data = dict(ids=ids, plen=torch.tensor([len(prompt) for prompt in prompts]),
+                    answer=torch.tensor([self.text.hash_of(p["answer"].strip()) for p in problems]))
+        return {k: x.to(self.device) for k, x in data.items()} | dict(problems=problems)
 
     def rollouts(self, data, pick, n):
         """Return tokens (S, B n, T), lengths and rewards (S, B n) for problems pick (S, B)."""
@@ -219,11 +216,9 @@ class Replicas:
         A = advantages(reward.view(-1, n)).view(S, R, 1)
         mixed = mixed_groups(reward.view(-1, n)).view(S, -1, 1)
         use = torch.arange(n, device=self.device) < (cfg["n_train"] or n)
-        filtered = cfg["zero_var_filter"]
         inside = (t < length[..., None]).float()  # (S, R, T)
-        in_policy, in_reg = (
-            inside * (use & (mixed | (filtered not in ("all", which)))).view(S, R, 1)
-            for which in ("policy", "reg"))
+        keep = (mixed | (cfg["zero_var_filter"] not in ("all", term)) for term in ("policy", "reg"))
+        in_policy, in_reg = (inside * (use & kept).view(S, R, 1) for kept in keep)
         N_policy, N_reg = (x.sum((1, 2)).clamp(min=1) for x in (in_policy, in_reg))
         plen, prompts = (self.train[k][pick].repeat_interleave(n, 1) for k in ("plen", "ids"))
         ids = F.pad(prompts, (0, T)).scatter(2, plen[..., None] + t, tokens)
@@ -269,15 +264,13 @@ class Replicas:
     def records(self, step, since):
         """Return the records of each replica after `since` more updates: the mean step, the
         evaluations and, at both ends, pass@1 of the training problems."""
-        S, cfg, out = len(self.runs), self.cfg, [[] for _ in self.runs]
-        at = [dict(step=step, rollouts=step * self.derived["B"], tokens=x)
-              for x in self.tokens.tolist()]
-        mean = (self.stats.T / max(since, 1)).tolist()
+        cfg, out, B = self.cfg, [[] for _ in self.runs], self.derived["B"]
+        at = [dict(step=step, rollouts=step * B, tokens=x) for x in self.tokens.tolist()]
         fields = "reward", "response_len", "grad_norm", "entropy", "kl"
-        for s in range(S if since else 0):
-            out[s].append(dict(type="step", **at[s], **dict(zip(fields, mean[s]))))
+        for s, mean in enumerate((self.stats.T / since).tolist() if since else ()):
+            out[s].append(dict(type="step", **at[s], **dict(zip(fields, mean))))
         for name, data in self.sets.items():
-            every = torch.arange(len(data["problems"])).expand(S, -1)
+            every = torch.arange(len(data["problems"])).expand(len(out), -1)
             for s, correct in enumerate(self.count_solved(data, every, cfg["samples"])):
                 out[s].append(dict(type="eval", **at[s], set=name, k=cfg["k"], correct=correct,
                                    samples=cfg["samples"], set_hash=set_hash(data["problems"])))
@@ -319,8 +312,8 @@ class Replicas:
 
     def write(self, records, folder):
         """Write the log of each replica into its run's folder."""
-        for s, (run, own) in enumerate(zip(self.runs, records)):
-            problems = [self.train["problems"][i] for i in self.subset[s]]
+        for run, own, chosen in zip(self.runs, records, self.subset):
+            problems = [self.train["problems"][i] for i in chosen]
             head = dict(type="header", schema=1, config=run, derived=derive(run),
                         device=str(self.device), source="results/replicas.py",
                         train_set_hash=set_hash(problems))
@@ -335,9 +328,8 @@ def main(argv):
     for key, only in (("algo", "grpo"), ("updates", 1), ("lora_rank", 0), ("top_p", 1)):
         if cfg[key] != only:
             raise BadInput(f"--{key}={cfg[key]}: replicas have only --{key}={only}")
-    device = cfg["device"]
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
+    device = auto if cfg["device"] == "auto" else cfg["device"]
     torch.set_num_threads(cfg["threads"] or 1)
     torch.backends.cuda.matmul.allow_tf32 = True
     seeds, folder = list(map(int, cfg["seeds"].split())), Path(cfg["runs"])
