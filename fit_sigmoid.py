@@ -289,22 +289,23 @@ def read_points(path):
 
 
 def report_points(words):
-    """Print the law through the points of a CSV and the n that it gives. words: the command line,
-    --points, --C and --out."""
+    """Print the law through the points of a CSV and what it prescribes. words: the command line,
+    --points, --C, --B_p (32 by default) and --out."""
     given = dict(word.removeprefix("--").partition("=")[::2] for word in words)
-    if extra := set(given) - {"points", "C", "out"}:
-        raise BadInput(f"--{min(extra)}: --points is used with --C and --out only")
+    if extra := set(given) - {"points", "C", "B_p", "out"}:
+        raise BadInput(f"--{min(extra)}: --points is used with --C, --B_p and --out only")
     try:
-        asked = [float(given["C"])] if "C" in given else []
+        asked, B_p = [float(given["C"])] if "C" in given else [], int(given.get("B_p", 32))
     except ValueError:
-        raise BadInput(f"--C={given['C']}: expected a number of rollouts") from None
+        raise BadInput(f"{' '.join(words)}: expected numbers for --C and --B_p") from None
     C, n = read_points(given["points"])
     law = fit_law(C, n)
     print(f"the law: {law_text(law)}" if law["curve"] else f"no law: {law['why']}")
     for budget in sorted({*asked, C[-1], 4 * C[-1]}):
         best = min(2 ** float(law_at(law, budget)), 2 * n.max()) if law["curve"] else n[-1]
-        print(f"C = {format_si(budget)}: n = {best:.0f}" + " (that of the last point)" * (
-            not law["curve"]))
+        print(f"C = {format_si(budget)}: B_p = {B_p}, n = {best:.0f}, M = "
+              f"{budget // (B_p * round(best)):.0f}"
+              + " (n of the last point)" * (not law["curve"]))
     out = Path(given.get("out") or Path(given["points"]).parent)
     out.mkdir(parents=True, exist_ok=True)
     plots.law(None, dict(points=dict(C=C, n=n)), dict(points=law), [], "rollouts", out / "law.png")

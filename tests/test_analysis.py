@@ -457,7 +457,7 @@ def test_points_of_a_file(tmp_path, capsys):
     C = np.geomspace(1e5, 4e6, 12)
     path.write_text("# n*(C)\nn,C\n" + "".join(f"{n},{c}\n" for c, n in zip(C, 2 ** law(C))))
     text = page(capsys, fit.main, f"--points={path}", "--C=1e6")
-    assert "plateau n = 45" in text and "C = 1M: n = " in text and (tmp_path / "law.png").exists()
+    assert "plateau n = 45" in text and "C = 1M: B_p = 32, n = " in text and (tmp_path / "law.png").exists()
     for content, why in (("C,n\n1,2\n", "five or more"), ("a,b\n1,2\n", "columns C and n"),
                          ("C,n\n" + "0,2\n" * 6, "above 0"), ("C,n\n1,x\n", "numbers")):
         path.write_text(content)

@@ -324,7 +324,7 @@ def test_a_later_checkpoint_replaces_an_earlier_one(run, read, tmp_path):
     for _ in range(2):  # a second call writes the same log
         assert sorted(read("trl", *OF_TRL, late)[0].eval) == [0, 3, 6, 9, 12]
     for path in (early, other):
-        refused(run("trl", *OF_TRL, path), path, "another log of this run", "--seed=", "--out=")
+        refused(run("trl", *OF_TRL, path), path, "another log of the same run", "--seed=", "--out=")
     assert sorted(records(tmp_path / "out").eval) == [0, 3, 6, 9, 12]
     assert run("trl", *OF_TRL, "--seed=1", other).code == 0
     assert len(list((tmp_path / "out").iterdir())) == 2

@@ -238,9 +238,9 @@ def main(argv):
             file = Path(options["out"]) / log[0]["derived"]["run"] / "log.jsonl"
             old = read_log(file) if file.exists() else log
             if file in logs or old[1:-1] != log[1:len(old) - 1]:
-                raise BadInput(f"{path}: {logs.get(file, [file])[0]} has another log of this run; "
-                               "give only the longest log of a run, and other seeds one by one, "
-                               "with --seed=, or give another --out=")
+                raise BadInput(f"{path}: {logs.get(file, [file])[0]} has another log of the "
+                               "same run; give only the longest log of a run, and other seeds one "
+                               "by one, with --seed=, or give another --out=")
             logs[file] = path, log
     if not logs:
         raise BadInput("no log given: name the files to read after the options (--help)")
