@@ -5,10 +5,9 @@
     python fit_sigmoid.py --runs=runs/easy --view=fixed_B
     python fit_sigmoid.py --points=mine.csv --C=2e6       # the law through points (C, n)
 
-The law is the paper's log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b (section 4). Points
-n*(C) do not say how sure they are, so whether n* rises at all is tested on the runs, by
-core.stats.verdict. Writes prescription.csv and law.png. For --points in
-another project, copy core/plots.py.
+The law is the paper's log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b (section 4). Whether n*
+rises at all is tested on the runs, by core.stats.verdict. Writes prescription.csv and law.png. For
+--points in another project, copy core/plots.py.
 """
 import csv
 import math
@@ -46,9 +45,9 @@ def law_at(law, C):
 def fit_law(C, n, weight=None, room=1.0):
     """Return the law through points C, n (E,) as dict(L, k, x0, b, plateau, why, curve).
 
-    weight (E,): what a wrong n costs there. room: how many octaves the plateau may be above the
-    largest n; it must be small for noisy points, or the plateau follows the noise. why: the reason
-    why the points do not determine the law, or "". curve: log2 n* over C, None without a law.
+    weight (E,): what a wrong n costs there. room: octaves that the plateau may be above the largest
+    n, few for noisy points, whose noise it would follow. why: why the points do not determine the
+    law, or "". curve: log2 n* over C, None without a law.
     """
     if len(C) < 5:
         return dict(why="fewer than five points for four numbers", curve=None)
@@ -80,10 +79,8 @@ def fit_law(C, n, weight=None, room=1.0):
 
 
 def law_of(t, p, view, width):
-    """Return the law of a panel, with the test of core.stats.verdict if all cells have one B_p.
-
-    plateau_range: the smallest and largest plateau of the fits that leave out one seed.
-    """
+    """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
+    seed, and with the test of core.stats.verdict if all cells have one B_p."""
     def fit(runs):
         star = frontier.n_star(runs, width)
         return fit_law(star["C"], star["between"], star["bend"], 0.25) if star else dict(
@@ -136,11 +133,9 @@ def verdict_text(law):
 # What to run
 
 def prescribe(t, p, C):
-    """Return a row of the table, what to run with a budget C, or None below one update.
-
-    Within the runs it is the best cell at C, with its held-out reward. Beyond them it is the best
-    cell of the nearest budget that a run reached, without a reward.
-    """
+    """Return a row of the table, what to run with a budget C, or None below one update: within the
+    runs the best cell at C and its held-out reward, beyond them the best cell of the nearest budget
+    that a run reached, without a reward."""
     k = int(np.abs(np.log(p["C"] / C)).argmin())
     while k and not t.alive[p["of"], p["j"][k]].any():
         k -= 1
@@ -222,10 +217,8 @@ def cautions(t, p, row):
 
 
 def surer(t, p, row, folder):
-    """Return (reason, command) of the runs that would make a row surer, or None.
-
-    If n is at the edge of the grid, they are of the next n; if cells are tied, more seeds of them.
-    """
+    """Return (reason, command) of the runs that would make a row surer, or None: of the next n if n
+    is at the edge of the grid, else more seeds of the tied cells."""
     B_p, n, _ = t.cells[row["cell"]]
     ns = sorted({t.cells[i][1] for i in p["of"] if t.cells[i][0] == B_p})
     seeds = sorted({r["seed"] for r in t.runs})

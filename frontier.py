@@ -48,9 +48,7 @@ def sigmoid(x, low, rise, k, x0):
 
 def fit_curve(C, reward):
     """Return (low, rise, k, x0) of the sigmoid through C (E,) > 0, reward (E,), by least squares.
-
-    It never falls, and ends at 1 or below.
-    """
+    It never falls, and ends at 1 or below."""
     x = np.log10(C)
     lower, upper = np.array([[-1, 0, 0.5, x.min() - 0.5], [1, 1, 50, x.max() + 0.5]])
     start = np.clip([reward.min(), max(reward.max(), reward.min() + 1e-3), 3, x.mean()],
@@ -66,8 +64,8 @@ def n_star(runs, width=0.005, C=None):
     """Return the paper's n*(C) as dict(C, n, B_p, reward, between, bend), (G,) each, or None.
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
-    each (B_p, n); take the n of the highest at each C. between: n* between the n that ran, see
-    `interpolate_n`. bend: what an octave off costs there. None if no curve can be fitted.
+    each (B_p, n), if there are points; take the n of the highest at each C. For between and bend
+    see `interpolate_n`.
     """
     cells = sorted({(r["B_p"], r["n"]) for r in runs})
     if C is None:
@@ -89,12 +87,9 @@ def n_star(runs, width=0.005, C=None):
 
 
 def interpolate_n(heights, n):
-    """Return (n* (G,), bend (G,)) from a parabola in log2 n through the highest of the curves and
-    its neighbours.
-
-    heights: {n: curve (G,)}. An n at the edge of those that ran stays. bend: the reward that an
-    octave off the optimum loses; it weights the points of the law.
-    """
+    """Return (n* (G,), bend (G,)) from a parabola in log2 n through the highest of the curves
+    {n: (G,)} and its neighbours. An n at the edge of those that ran stays. bend: the reward that an
+    octave off the optimum loses; it weights the points of the law."""
     between, bend = n.astype(float), np.ones(len(n))
     if len(heights) < 3:
         return between, bend

@@ -19,8 +19,7 @@ from core.log import read_log, read_plan
 
 
 def folders_of(words):
-    """Return the folders in the text of --runs: one, which may have blanks in its name, or several
-    with blanks between them."""
+    """Return the folders in --runs: one, whose name may have blanks, or several between blanks."""
     return [words] if Path(words).is_dir() else words.split() or [words]
 
 
@@ -35,11 +34,9 @@ def is_number(x):
 
 
 def over_distinct(values, copies):
-    """Return `values` (..., P), one per problem, as (..., distinct), one per distinct problem.
-
-    copies (P,): for each problem the index of the first with the same prompt; None if there are no
-    copies. Copies are not independent, so errors are over distinct problems. The mean over all
-    values stays the same: a distinct problem gets m + (D / P) sum(value - m) over its copies.
+    """Return `values` (..., P), one per problem, as (..., D), one per distinct problem, because
+    errors are over independent problems. copies (P,): the first problem with the same prompt, or
+    None. The mean m stays: a distinct problem gets m + (D / P) sum(value - m) over its copies.
     """
     if not copies:
         return values
@@ -80,10 +77,8 @@ def training_evals(steps, cfg):
 
 
 def hours_of(steps, ranks):
-    """Return {step: GPU-hours, or core-hours, so far}: gen_s + train_s, or else wall_s.
-
-    A record of a thinned log has the means of the updates since the record before it.
-    """
+    """Return {step: GPU-hours, or core-hours, so far}: gen_s + train_s, or else wall_s. A record
+    of a thinned log has the means of the updates since the record before it."""
     hours, total, before = {0: 0.0}, 0.0, 0
     timed = all(is_number(r.get(key)) for r in steps for key in ("gen_s", "train_s"))
     for r in steps:
@@ -138,11 +133,11 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
 
 def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
     """Return (runs, dropped): the runs of one or more folders that can be compared, in order of
-    cell and seed, and (name, reason) of the others.
+    cell and seed, and (name, reason) of the others. Raise BadInput if no run can be used.
 
-    All runs used have the experiment of sweep.json, or of most runs, and the problems of most runs.
-    If two share a cell and a seed, the longer one is used. epochs: use only so many passes over the
-    training problems, 0 = all. Raise BadInput if no run can be used.
+    They have the experiment of sweep.json, or of most runs, and the problems of most runs. If two
+    share a cell and a seed, the longer one is used. epochs: passes over the training problems to
+    use, 0 = all.
     """
     folders, read, dropped = folders_of(str(folders)), [], []
     for path in (path for folder in folders for path in logs_of(folder)):
@@ -161,8 +156,8 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
             dropped.append((path.parent.name, f"its log is malformed ({e!r})"))
     where = f"--runs={' '.join(folders)}"
     if not read:
-        why = "; ".join(f"{name}: {reason}" for name, reason in dropped[:1])
-        raise BadInput(f"{where}: no run to analyse" + f" ({why})" * bool(why))
+        why = "".join(f" ({name}: {reason})" for name, reason in dropped[:1])
+        raise BadInput(f"{where}: no run to analyse{why}")
 
     def key(cfg):
         return frozenset((k, str(v)) for k, v in experiment(cfg).items())

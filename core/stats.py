@@ -4,9 +4,9 @@
     best(sweep, j), tied(sweep, j)                     # the best cell at budget j, and its ties
     verdict(sweep, of=[0, 1, 2])                       # does the best n rise with the budget?
 
-One noise model serves all of it: reward = cell + seed + run + problem. Runs of a seed share their
-training problems, so cells are compared by seed and by problem. The variance of runs is pooled over
-cells, with a prior. Rollout noise shows in runs and in problems, and is counted once.
+One noise model serves all of it: reward = cell + seed + run + problem. Cells are compared by seed
+and by problem. The variance of runs is pooled over cells, with a prior. Rollout noise shows in runs
+and in problems, and is counted once.
 """
 import math
 from types import SimpleNamespace
@@ -29,20 +29,16 @@ TIE, DRAWS, ALPHA = 2, 4000, 0.05  # of the test, see `law_test`
 # One run
 
 def checkpoint_sd(runs):
-    """Return the standard deviation of an evaluation around its run's curve.
-
-    It comes from second differences over the later half of each run, in which a trend cancels.
-    Their median ignores a collapse.
-    """
+    """Return the standard deviation of an evaluation around its run's curve, from the median of
+    second differences over the later half of each run, which ignores trends and a collapse."""
     bends = [np.diff(r["reward"].mean(1)[min(len(r["C"]) // 2, len(r["C"]) - 3):], 2)
              for r in runs if len(r["C"]) > 2]
     return 1.4826 * np.median(np.abs(np.concatenate(bends or [[0]]))) / math.sqrt(6)
 
 
 def end_weights(x):
-    """Return (E,): the value at the last point of a smoothing spline through E >= 3 points (x, y)
-    is these weights @ y. It minimises the sum of squares + SMOOTH * integral of f''^2 (Reinsch
-    1967, whose Q and banded matrix these are)."""
+    """Return w (E,): w @ y is the end of a smoothing spline through E >= 3 points (x, y), which
+    minimises the squares + SMOOTH * integral of f''^2 (Reinsch 1967, Q and its banded matrix)."""
     h = np.diff(x)
     q = np.array([1 / h[:-1], -1 / h[:-1] - 1 / h[1:], 1 / h[1:]])
     band = np.zeros((3, len(x) - 2))
@@ -58,11 +54,10 @@ def end_weights(x):
 def on_grid(run, grid, noise, base):
     """Return (G, P): the run's reward at each budget, NaN where it has none.
 
-    The value at an evaluation is the end of a smoothing spline in ln C through it and all earlier
-    ones: what one would see if the run ended there. A collapse is not smoothed. Between evaluations
-    the value is interpolated. A run counts for one update, or one evaluation, beyond its last
-    evaluation, because budgets are whole updates. After its end a diverged run has the reward
-    `base` (P,) of the base model.
+    At an evaluation it is the end of a smoothing spline in ln C through it and all earlier ones,
+    unless the reward collapses there; between evaluations it is interpolated. A run counts for one
+    update, or one evaluation, beyond its last. After its end a diverged run has the reward `base`
+    (P,) of the base model.
     """
     trained = run["C"] > 0
     C, x, y = run["C"][trained], np.log(run["C"][trained]), run["reward"][trained]
@@ -100,7 +95,7 @@ def fit_cells(A, cell, seed):
       runs (W, W)     sums of squares of the runs' residuals, with df degrees of freedom
       rolls (W, W)    the part of a problem's variance that is rollout noise (0 if df = 0)
 
-    The seed effects sum to 0. They are left out if they cannot be told from the cells.
+    Seed effects sum to 0. They are left out if they cannot be told from the cells.
     """
     X = (np.asarray(cell)[:, None] == np.unique(cell)).astype(float)
     U = (np.asarray(seed)[:, None] == np.unique(seed)).astype(float)
@@ -151,8 +146,6 @@ def table(runs):
     defined, squares, spread, spread_df = ~np.isnan(V[..., 0]), np.zeros(G), 0.0, 0
     for pattern in np.unique(defined.T, axis=0):  # budgets at which the same runs have a reward
         js, rows = np.flatnonzero((defined.T == pattern).all(1)), np.flatnonzero(pattern)
-        if not len(rows):
-            continue
         present, A = np.unique(cell[rows]), V[np.ix_(rows, js)]
         f = fit_cells(A, cell[rows], seed[rows])
         t.each[np.ix_(present, js)], t.H[np.ix_(js, present, present)] = f.each, f.H
@@ -168,11 +161,9 @@ def table(runs):
 
 
 def smooth(t, y, of):
-    """Return y (N, G), rewards of the cells `of`, made smoother to choose the best cell by them.
-
-    Half of a value is its mean over the last half octave of C. Then the cells of a budget are
-    pulled by PULL towards a quadratic in log n, log B_p and log lr_base, fitted to all of them.
-    """
+    """Return y (N, G), rewards of the cells `of`, made smoother to choose the best cell by them:
+    half of a value is its mean over the last half octave of C, and the cells of a budget are pulled
+    by PULL towards a quadratic in log n, log B_p and log lr_base, fitted to all of them."""
     near = ((t.grid > t.grid[:, None] / 2 ** 0.5) & (t.grid <= t.grid[:, None])).astype(float)
     defined = ~np.isnan(y)
     recent = np.where(defined, y, 0) @ near.T / np.maximum(defined @ near.T, 1)
@@ -222,11 +213,9 @@ def tied(t, j, of=None):
 
 
 def half_width(t, i, j):
-    """Return half of a 90% interval of cell i's reward at budget j.
-
-    It is the wider of two: for another run of the cell on these problems, and for these runs on
-    other problems of the kind. Logs with only means give the number of problems, or nothing.
-    """
+    """Return half of a 90% interval of cell i's reward at budget j, the wider of two: for another
+    run of the cell on these problems, and for these runs on other problems of the kind. Logs with
+    only means give the number of problems, or nothing."""
     q, h, y = stats.t.ppf(0.95, t.df[j]), np.nan_to_num(t.H[j, i, i], nan=1.0), t.each[i, j]
     another = q * math.sqrt(t.within[j] + t.var[j] * h)
     P, mean = len(y), min(max(y.mean(), 0), 1)
@@ -237,11 +226,9 @@ def half_width(t, i, j):
 
 
 def heldout_reward(t, of=None):
-    """Return (G,): the reward of the best cell without the winner's curse.
-
-    The cell is chosen by the other seeds on one half of the problems, and scored by one seed on the
-    other half. A single seed chooses too, so the luck of its run remains.
-    """
+    """Return (G,): the reward of the best cell without the winner's curse. The other seeds choose
+    the cell on one half of the problems, and one seed scores it on the other half. A single seed
+    chooses too, so the luck of its run remains."""
     of = np.arange(len(t.cells)) if of is None else np.asarray(of)
     seeds, halves, scores = np.unique(t.seed), min(t.V.shape[2], 2), []
     for s in seeds:
@@ -273,12 +260,12 @@ def cell_means(t, of, runs, problems):
 # Does the best n rise with the budget?
 
 def windows(t, of):
-    """Return (A (R, W, P), n (R,), seed (R,), C [(first, last)]): the rewards by n, seed and window.
+    """Return (A (R, W, P), n (R,), seed (R,), C [(first, last)]): the rewards by n, seed and window,
+    or None if the budgets span less than a factor of 4, or if only one n is left.
 
     There are two to six windows of log C, about octaves, over the budgets that all runs of the
-    cells `of` reached. A run that ended before 0.8 of the longest is left out. If a cell has
-    several lr_base, each n has in each window the one that is best for it on the other seeds. None
-    if the budgets span less than a factor of 4, or if only one n is left.
+    cells `of` reached; a run that ended before 0.8 of the longest is left out. Each n has in each
+    window the lr_base that is best for it on the other seeds.
     """
     rows = np.flatnonzero(np.isin(t.cell, of))
     ends = np.array([t.grid[t.reached[r]].max(initial=0) for r in rows])
@@ -308,9 +295,9 @@ def law_test(n, W, y, runs, problems, df):
     """Return (p, i, a, w) of the null hypothesis that one n is best in every window.
 
     y (N W,): the rewards by n and window, with covariances over runs (df) and over problems. The
-    hypothesis falls if every n is beaten, by a smaller one in an early window or by a larger one in
-    a late window (the middle window is both, so that a fall is no rise). Near-ties are ties (Hansen
-    2005). i: the n that stands best; the a-th n beats it most, in window w.
+    hypothesis falls if every n is beaten, by a smaller one early or by a larger one late (the
+    middle window is both, so that a fall is no rise). Near-ties are ties (Hansen 2005). i: the n
+    that stands best; the a-th n beats it most, in window w.
     """
     N = len(n)
     K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
@@ -344,12 +331,11 @@ def variances(D, runs, problems):
 
 
 def verdict(t, of):
-    """Return dict(verdict, p, p_falls, ...) for the cells `of`, all of one B_p.
+    """Return dict(verdict, p, p_falls, ...) for the cells `of`, all of one B_p. p is None without a
+    test, and verdict "rises" or "falls" if only this test is significant, else "undecided".
 
-    verdict is "rises" or "falls" if that test alone is significant, else "undecided". ahead
-    describes how the n that comes closest to serving every budget is beaten: n, by, gap, half
-    (points of reward, half of a 90% interval) and C (first, last). sets: for each window the n that
-    are tied with its best. p is None if the runs do not allow a test.
+    ahead: how the n that comes closest to serving every budget is beaten: n, by, gap, half (points
+    of reward, half of a 90% interval), C (first, last). sets: the n tied with each window's best.
     """
     found = windows(t, of) if len({t.cells[i][1] for i in of}) > 1 else None
     if found is None:
