@@ -212,6 +212,8 @@ def cautions(t, p, row):
     if diverged:
         yield (f"{plots.plural(diverged, 'run')} of this cell diverged; since then counted with "
                "the reward of the base model")
+    if np.nanmin(t.V) == np.nanmax(t.V):
+        yield f"the reward is always {np.nanmax(t.V):g}, so no n is better than another"
     if len({r["seed"] for r in t.runs}) == 1 and len(t.runs) > 1:
         yield "with one seed a reward includes the luck of the best run, about one point"
 

@@ -95,6 +95,49 @@ def wait_for(condition, timeout=PATIENCE):
         time.sleep(0.001)
 
 
+HELD = """
+import importlib, os, time
+module, name = {function!r}.rsplit(".", 1)
+module = importlib.import_module(module)
+real, folder = getattr(module, name), {folder!r}
+def held(x, *more, **how):
+    if not os.path.exists(folder + "/go") and ({when}):
+        open(folder + "/" + str(os.getpid()), "w").close()
+        while not os.path.exists(folder + "/go"):
+            time.sleep(0.005)
+    return real(x, *more, **how)
+setattr(module, name, held)
+"""
+
+
+class Hold:
+    """Each Python with the variables `env` waits in `function` until `release` is called, from the
+    first call on whose argument x fulfils `when`, an expression."""
+
+    def __init__(self, folder, when, function="json.dumps"):
+        folder.mkdir()
+        self.folder, self.env = folder, dict(PYTHONPATH=str(folder))
+        (folder / "sitecustomize.py").write_text(
+            HELD.format(folder=str(folder), when=when, function=function))
+
+    def pids(self):
+        """Return the ids of the processes that wait."""
+        return [int(path.name) for path in self.folder.glob("[0-9]*")]
+
+    def wait(self, count, *processes):
+        """Return once `count` processes wait. Fail if one of `processes` ends before."""
+        wait_for(lambda: len(self.pids()) >= count or any(p.poll() is not None for p in processes))
+        assert len(self.pids()) == count, [p.communicate() for p in processes]
+
+    def release(self):
+        (self.folder / "go").touch()
+
+
+def step_is(k):
+    """Return the expression for `Hold` that is true when a run logs its update k or a later one."""
+    return f"isinstance(x, dict) and x.get('type') == 'step' and x['step'] >= {k}"
+
+
 def refused(done, *words):
     """Assert that a script ended with code 2 and one line on stderr that has all `words`."""
     assert done.code == 2, done.stdout + done.stderr

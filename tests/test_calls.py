@@ -2,7 +2,7 @@
 import functools
 import random
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
 
 import pytest
@@ -210,10 +210,15 @@ def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
     def step(self, real=StandIn.step):
         if len(self.busy) == steps - 41:
             raise Killed
-        time.sleep(.002)  # so that grading keeps up
         return real(self)
+
+    class Synchronous(ThreadPoolExecutor):  # so that each answer is graded before the kill
+        def submit(self, *call):
+            wait([job := super().submit(*call)])
+            return job
     with monkeypatch.context() as patch:
         patch.setattr(StandIn, "step", step)
+        patch.setattr("concurrent.futures.ThreadPoolExecutor", Synchronous)
         with pytest.raises(Killed):
             measure(tmp_path / "killed", long_tail)
     there = (tmp_path / "killed/pass_rates.jsonl").read_text().count('"correct"')

@@ -12,11 +12,10 @@ import sys
 
 import pytest
 import torch
-from conftest import (PATIENCE, ROOT, executable, fake_node, linked, logs, run_sweep, tree,
-                      wait_for, warm_python)
+from conftest import (Hold, PATIENCE, ROOT, executable, fake_node, linked, logs, run_sweep,
+                      step_is, tree, warm_python)
 
 import config
-from core.log import read_log
 from core import prepare, probe, sweep
 
 
@@ -105,16 +104,16 @@ def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
 
 def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     """If torchrun passed Ctrl-C on to its ranks, the ranks would end without a checkpoint."""
-    process = run_sweep(tiny, tmp_path, "--eval_every=1", "--samples=64", "--device=cpu",
-                    GPUS_PER_RUN="2", CUDA_VISIBLE_DEVICES="0,1", NS="2", start=True)
-    found = lambda: [p for p in tmp_path.glob("Bp*/log.jsonl")
-                     if b'"step", "step"' in p.read_bytes()]
-    wait_for(lambda: process.poll() is not None or found())
+    hold, out = Hold(tmp_path / "hold", step_is(2)), tmp_path / "runs"
+    process = run_sweep(tiny, out, "--device=cpu", GPUS_PER_RUN="2", CUDA_VISIBLE_DEVICES="0,1",
+                        NS="2", start=True, PYTHON_EXEC=sys.executable, **hold.env)
+    hold.wait(1, process)
     os.killpg(process.pid, signal.SIGINT)
+    hold.release()
     text = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130, text
-    assert read_log(found()[0])[-1]["status"] == "stopped", (found()[0].parent
-                                                             / "out.txt").read_text()
+    (records,) = logs(out).values()
+    assert records[-1]["status"] == "stopped"
 
 
 @pytest.mark.parametrize("env, names", [
@@ -312,17 +311,20 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     words = [word for word in tiny.words if not re.match("--(problems|train_set|val_set)=", word)]
     # GPUS_PER_RUN=1, because runs with --device=cpu would not be split over GPUs
     line = [warm_python(), "-m", "core.prepare", "hard", f"--data={data}", f"--runs={out}", *words,
-            "--s=1000", "--s_zero=0", "--device=cpu"]
+            "--s=100", "--s_zero=0", "--device=cpu"]
     node = fake_node(tmp_path / "bin", 2, 80) | dict(GPUS_PER_RUN="1")
-    place = dict(cwd=ROOT, env=node, text=True)
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **place)
-    files = [out / f"difficulty.{i}.txt" for i in (0, 1)]
-    wait_for(lambda: all(path.exists() and b"1000 rollouts" in path.read_bytes() for path in files))
+    place, ids = dict(cwd=ROOT, text=True), [json.loads(line)["id"] for line in open(tiny.train)]
+    # each shard has every second problem, and waits with the count of its third one
+    hold = Hold(tmp_path / "hold", f"isinstance(x, dict) and x.get('id') in {ids[4:6]} and "
+                "'correct' in x")
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               env=node | hold.env, **place)
+    hold.wait(2, process)
     process.send_signal(signal.SIGHUP)
     text = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130 and re.search("stopping: [12] job", text), text
     before = tree(data)
-    done = subprocess.run(line, capture_output=True, **place)
+    done = subprocess.run(line, capture_output=True, env=node, **place)
     assert done.returncode == 0 and all(f"shard {i}/2 is measured" in done.stdout for i in (0, 1))
     for name in (f"splits/model/pass_rates.{i}of2.jsonl" for i in (0, 1)):
         after = (data / name).read_bytes()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import PATIENCE, ROOT, run_script, wait_for, warm_python
+from conftest import Hold, PATIENCE, ROOT, run_script, step_is, warm_python
 from safetensors.torch import load_file
 from test_models import tiny_model
 
@@ -108,15 +108,14 @@ def same_training(a, b, steps=None):
                                 if isinstance(one[key], float) else one[key]), (key, one, two)
 
 
-def two_ranks(folder, *words, updates, python=None):
-    """Start a run on two ranks and wait for some updates or its end: (its torchrun, its log)."""
-    log = folder / "run/log.jsonl"
+def two_ranks(folder, *words, updates):
+    """Start a run on two ranks, which waits after some updates. Return (its torchrun, the wait)."""
+    hold = Hold(folder / "hold", step_is(updates))
     child = subprocess.Popen([sys.executable, *TWO, str(ROOT / "train_grpo.py"), *words],
                              cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             text=True, env=os.environ | dict(PYTHON_EXEC=python or warm_python()))
-    wait_for(lambda: child.poll() is not None
-             or (log.exists() and log.read_bytes().count(b'"step", "step"') >= updates))
-    return child, log
+                             text=True, env=os.environ | hold.env)
+    hold.wait(1, child)
+    return child, hold
 
 
 def test_two_ranks_stop_one_continues_and_two_finish(tiny, alone, tmp_path):
@@ -124,10 +123,11 @@ def test_two_ranks_stop_one_continues_and_two_finish(tiny, alone, tmp_path):
 
     The other rank stops at the same update. The log equals the log of a run that never stopped.
     """
-    child, log = two_ranks(tmp_path, *tiny.words, *WORDS, updates=5)
+    child, hold = two_ranks(tmp_path, *tiny.words, *WORDS, updates=5)
     os.kill(ranks_of(child)[1], signal.SIGTERM)
+    hold.release()
     output, _ = child.communicate(timeout=PATIENCE)
-    last = read_log(log)[-1]
+    last = read_log(tmp_path / "run/log.jsonl")[-1]
     assert last["type"] == "end" and last["status"] == "stopped", output[-3000:]
     begun = last["rollouts"] // 16
     assert 5 <= begun < 25
@@ -164,7 +164,7 @@ def test_a_rank_that_crashes(tiny, alone, tmp_path):
 
     The next start resumes from the last checkpoint.
     """
-    child, _ = two_ranks(tmp_path, *tiny.words, *WORDS, updates=8, python=sys.executable)
+    child, _ = two_ranks(tmp_path, *tiny.words, *WORDS, updates=8)
     os.kill(ranks_of(child)[0], signal.SIGSEGV)
     output, _ = child.communicate(timeout=PATIENCE)
     assert child.returncode and "Fatal Python error: Segmentation fault" in output, output[-3000:]

@@ -14,13 +14,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import types
 
 import numpy as np
 import pytest
 import torch
-from conftest import PATIENCE, ROOT, run_script, wait_for, warm_python
+from conftest import Hold, PATIENCE, ROOT, run_script, step_is, warm_python
 from safetensors.torch import load_file
 from test_engine import full_forward
 
@@ -848,10 +847,10 @@ def resume(words, straight, tmp_path, monkeypatch):
     return finish
 
 
-def start(words, folder, python):
+def start(words, folder, python, **env):
     """Start a run in a folder and return its process."""
-    return subprocess.Popen([python, str(ROOT / "train_grpo.py"), *words], cwd=folder,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([python, str(ROOT / "train_grpo.py"), *words], cwd=folder, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | env)
 
 
 @pytest.fixture
@@ -1010,37 +1009,26 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path):
 
 
 def test_killed_at_any_moment(words, tmp_path, resume):
-    """SIGKILL at the log's first line, at random moments and during a checkpoint; then resume."""
-    log, part, rng = tmp_path / "run/log.jsonl", tmp_path / "run/ckpt/part", random.Random()
-
-    def kill(ready, pause=0.0):
-        child = start(words, tmp_path, warm_python())
-        wait_for(lambda: ready() or child.poll() is not None)
-        time.sleep(pause)
-        child.kill()
-        child.communicate()
-        print(f"killed with {lines(log)} lines in the log")
-        return child.returncode
-    killed = [kill(log.exists, rng.uniform(0, 0.1))]
-    for _ in range(2):
-        goal = lines(log) + rng.randrange(1, 5)
-        killed.append(kill(lambda: lines(log) >= goal, rng.uniform(0, 0.05)))
-    # if the checkpoint is complete when the signal arrives, try again
-    for _ in range(4):
-        shutil.rmtree(part, ignore_errors=True)
-        killed.append(kill(part.exists))
-        if part.exists():
-            break
-    assert part.exists() and set(killed) == {-signal.SIGKILL}
+    """SIGKILL at the log's first line, at a random record and during a checkpoint; then resume."""
+    part, k = tmp_path / "run/ckpt/part", random.randrange(1, 8)
+    print(f"killed at update {k}")
+    for i, (when, function) in enumerate((
+            ("isinstance(x, dict) and x.get('type') == 'header'", "json.dumps"),
+            (step_is(k), "json.dumps"), ("str(x).endswith('ckpt/part')", "os.rename"))):
+        hold = Hold(tmp_path / f"hold{i}", when, function)
+        child = start(words, tmp_path, sys.executable, **hold.env)
+        hold.wait(1, child)
+        child.kill(), child.communicate()
+        assert child.returncode == -signal.SIGKILL
+    assert part.exists()
     resume()
     assert not part.exists()
 
 
 def test_second_process_is_refused_and_sigterm_saves(words, tmp_path, resume):
-    log = tmp_path / "run/log.jsonl"
-    child = start(words, tmp_path, sys.executable)  # SIGSTOP would stop warm_python's server
-    wait_for(lambda: lines(log) >= 6)
-    child.send_signal(signal.SIGSTOP)  # it keeps its lock and cannot finish
+    log, hold = tmp_path / "run/log.jsonl", Hold(tmp_path / "hold", step_is(4))
+    child = start(words, tmp_path, sys.executable, **hold.env)
+    hold.wait(1, child)  # it keeps its lock and cannot finish
     before = log.read_bytes()
     try:
         second = run_script("train_grpo.py", *words, cwd=tmp_path)
@@ -1049,7 +1037,7 @@ def test_second_process_is_refused_and_sigterm_saves(words, tmp_path, resume):
         assert log.read_bytes() == before
     finally:
         child.send_signal(signal.SIGTERM)
-        child.send_signal(signal.SIGCONT)
+        hold.release()
         child.communicate(timeout=PATIENCE)
     assert child.returncode == 143
     end = read_log(log)[-1]

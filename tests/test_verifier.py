@@ -550,9 +550,11 @@ def busy(pool):
     """Start a hanging answer with a limit of 60 s. Return the thread and a list for its verdict."""
     verdicts = []
     thread = threading.Thread(target=lambda: verdicts.extend(pool.verify([("7919", HANGS)], 60)))
+    server = servers(pool)[0].pid
+    before = cpu(server)
     thread.start()
     until(lambda: pool.free.empty())
-    time.sleep(0.3)  # until the child computes the power
+    until(lambda: cpu(server) > before + 0.1)  # until the child computes the power
     return thread, verdicts
 
 
