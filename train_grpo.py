@@ -589,14 +589,18 @@ def check_config(cfg):
 
 
 def memory_settings(model, cfg, device, engine_name):
-    """Return cfg with the memory keys decided for a GPU, and warn if the run may not fit.
+    """Return (cfg with the memory keys decided for a GPU, whether vLLM stays awake during updates),
+    and warn if the run may not fit.
 
     `activation_checkpointing` becomes true or false, `micro_tokens` may be halved, and `gpu_memory`
-    is the share of the card that vLLM may use.
+    is the share of the card that vLLM may use. vLLM stays awake if the card has room for an update
+    and a full KV cache, or if several runs share the card, because a sleeping engine must have it
+    to itself.
     """
     import torch
     bf16, shape = models.is_bf16(cfg["dtype"], device), model.config.get_text_config().to_dict()
-    card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0]
+    runs = int(os.environ.get("RUNS_PER_GPU") or 1)
+    card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0] / runs
     s, need = cost.sizes(shape), 0
     if s and bf16:
         before = cfg["activation_checkpointing"]
@@ -618,8 +622,12 @@ def memory_settings(model, cfg, device, engine_name):
     if RANK == 0 and need > card:
         print(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB, "
               "so it may not fit (python -m core.cost)", file=sys.stderr)
-    share = max(0.1, min(0.9, (cost.usable_bytes(card) - held) / card))
-    return dict(cfg, gpu_memory=cfg["gpu_memory"] or share)
+    room = cost.usable_bytes(card) - need  # next to an update
+    wanted = cfg["gpu_memory"] * card * runs or (
+        cost.engine_bytes(s, cfg, engine_name, cfg["gen_batch"]) if s else card)
+    awake = runs > 1 or wanted <= room
+    share = max(0.1, min(0.9, (room if awake else cost.usable_bytes(card) - held) / card)) / runs
+    return dict(cfg, gpu_memory=cfg["gpu_memory"] or share), awake
 
 
 def file_size(file):
@@ -646,7 +654,7 @@ class Run:
 
     def __init__(self, cfg):
         """Read the problem sets. Raise BadInput if a set has too few problems for the config."""
-        self.cfg, d = cfg, derive(cfg)
+        self.cfg, self.awake, d = cfg, False, derive(cfg)
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
@@ -732,7 +740,8 @@ class Run:
         bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # frozen weights are bf16
         if cuda:
             shapes = models.load_weights("AutoModelForCausalLM", base, "meta")
-            self.cfg = cfg = memory_settings(shapes, cfg, device, name)
+            self.cfg, self.awake = memory_settings(shapes, cfg, device, name)
+            cfg = self.cfg
         model, self.tokenizer = models.load_model(
             base, "meta" if WORLD > 1 else "cpu" if rank else device)
         self.prompts = encode(self.problems, self.tokenizer, limit)
@@ -1059,7 +1068,8 @@ def main(argv):
             rewards, faults = verifier.grade(problems, rollouts, run.tokenizer, cfg)
             correct = [0] * cfg["B_p"]
             correct[RANK::WORLD] = verifier.solved(rewards).sum(1).tolist()
-            generator.sleep()
+            if not run.awake:
+                generator.sleep()
 
             # 3. advantages, loss, cfg["updates"] steps of AdamW
             t1 = time.time()

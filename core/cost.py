@@ -89,6 +89,14 @@ def state_bytes(s, cfg, gpus, width=2):
                 reference=width * s["P"] / gpus * bool(cfg["kl_coef"] and not adapters))
 
 
+def engine_bytes(s, cfg, engine="vllm", responses=0):
+    """Return the memory of the engine's copy of all weights, of vLLM's fp32 logits and log-probs
+    and 1 GB more, and of a KV cache of so many responses of full length."""
+    longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
+    return (2 * s["P"] + (engine == "vllm") * (1e9 + 12 * cfg["gen_batch"] * s["V"])
+            + 4 * s["kv"] * s["layers"] * longest * responses)
+
+
 def usable_bytes(card):
     """Return how many bytes a run can use on a card that has `card` bytes of memory."""
     return card * (1 - SPARED_SHARE) - SPARED
@@ -127,20 +135,18 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
     fits).
 
     update: peak bytes of an update. held: bytes of generation without the KV cache: the trainer's
-    without gradients, and the engine's copy of all weights, for vLLM with fp32 logits and log-probs
-    of `gen_batch` rollouts and 1 GB more. share: vLLM's share of the card. cache: how many
-    responses of full length the KV cache holds.
+    without gradients, and the engine's. share: vLLM's share of the card. cache: how many responses
+    of full length the KV cache holds.
     """
     usable, parts = usable_bytes(card), state_bytes(s, cfg, gpus)
     update = update_bytes(s, fitted(s, cfg, gpus, card, engine), gpus, engine)
     trainer = sum(parts.values()) - parts["gradients"]
-    copy = 2 * s["P"] + (engine == "vllm") * (1e9 + 12 * cfg["gen_batch"] * s["V"])
+    copy = engine_bytes(s, cfg, engine)
     room, share = usable - trainer, 0.0
     if engine == "vllm":
         share = cfg["gpu_memory"] or max(0.0, math.floor(100 * min(0.9, room / card)) / 100)
         room = share * card
-    longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
-    cache = max(0, int((room - copy) / (4 * s["kv"] * s["layers"] * longest)))
+    cache = max(0, int((room - copy) / (engine_bytes(s, cfg, engine, 1) - copy)))
     fits = (update <= usable and cache >= min(AT_ONCE, cfg["gen_batch"])
             and trainer + room <= usable + 1e7)
     return dict(update=update, held=trainer + copy, share=share, cache=cache, fits=fits)

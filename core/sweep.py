@@ -14,6 +14,7 @@ GPUS_PER_RUN. Planning needs only the standard library.
 """
 import contextlib
 import json
+import math
 import os
 import re
 import shlex
@@ -211,19 +212,20 @@ def slots(cfg):
     if size and each and not room:
         raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here; give at most "
                        "that many, or 0 for the CPU")
-    # vLLM's sleep mode fails if another process takes memory on the same GPU
-    if jobs > room > 0 and (size > 1 or (on_gpu and cfg["engine"] != "hf")):
-        raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}, "
-                       f"because vLLM needs a GPU to itself; give JOBS={room} or less, "
-                       "--engine=hf to share GPUs, or GPUS_PER_RUN=0 for the CPU")
+    if jobs > room > 0 and size > 1:
+        raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}; give "
+                       f"JOBS={room} or less, or GPUS_PER_RUN=1 to share GPUs")
     if on_gpu and not os.environ.get("LAUNCH"):  # LAUNCH may start runs on another machine
         check_gpus(cfg)
     if not room:
         return [{}] * (jobs or machine.cores())
-    # each GPU has one process, and these processes share the CPU cores evenly
-    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // len(gpus)))
+    shared = max(1, math.ceil(jobs / room))
+    # the processes share the CPU cores evenly; train_grpo.memory_settings reads RUNS_PER_GPU
+    count = len(gpus) * shared
+    os.environ.setdefault("OMP_NUM_THREADS", str(1 + (machine.cores() - 1) // count))
     starts = [i * size % len(gpus) for i in range(jobs or room)]
-    return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size])) for i in starts]
+    return [dict(CUDA_VISIBLE_DEVICES=",".join(gpus[i:i + size]), RUNS_PER_GPU=str(shared))
+            for i in starts]
 
 
 def check_gpus(cfg):

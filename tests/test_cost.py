@@ -109,14 +109,16 @@ def test_a_kind_of_model_that_is_not_known(tmp_path):
 
 @pytest.fixture
 def settings(monkeypatch, capsys):
-    """Return the function (cfg, model, GPUs, GB of a card) -> (cfg with memory keys, stderr)."""
+    """Return the function (cfg, model, GPUs, GB of a card) -> (cfg with memory keys, stderr,
+    whether vLLM stays awake)."""
     def settings(cfg, model, gpus, gigabytes):
         name = "hf" if cfg["engine"] == "hf" else "vllm"
         card = types.SimpleNamespace(total_memory=gigabytes * 1e9)
         monkeypatch.setattr(train_grpo, "WORLD", gpus)
         monkeypatch.setattr(train_grpo, "all_reduce", lambda numbers, op: numbers)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-        return train_grpo.memory_settings(model, cfg, "cuda:0", name), capsys.readouterr().err
+        got, awake = train_grpo.memory_settings(model, cfg, "cuda:0", name)
+        return got, capsys.readouterr().err, awake
     return settings
 
 
@@ -128,12 +130,12 @@ def test_the_share_that_the_trainer_leaves(settings, model, gpus, words):
     cfg, shapes = cfg_of(model, *words), on_meta(cost.SHAPES[model])
     name = "hf" if cfg["engine"] == "hf" else "vllm"
     plan = cost.memory_plan(cost.sizes(cost.SHAPES[model]), cfg, gpus, 160e9, name)
-    got, printed = settings(cfg, shapes, gpus, 160)
+    got, printed, awake = settings(cfg, shapes, gpus, 160)
     assert printed.count("\n") == 1 and ("may not fit" in printed) == (plan["update"] > 160e9)
     if name == "vllm":
         assert got["gpu_memory"] == pytest.approx(max(plan["share"], 0.1), abs=0.011)
     assert settings(cfg | dict(gpu_memory=0.4), shapes, gpus, 160)[0]["gpu_memory"] == 0.4
-    got, printed = settings(cfg, shapes, gpus, 10)
+    got, printed, _ = settings(cfg, shapes, gpus, 10)
     assert "may not fit" in printed and got["gpu_memory"] == 0.1
 
 
@@ -143,7 +145,7 @@ def test_activations_are_computed_again_if_they_do_not_fit(settings, card, again
     """First all are kept, then the micro-batch is halved, then they are computed again."""
     name = "Qwen/Qwen2.5-0.5B-Instruct"
     model, cfg = on_meta(cost.SHAPES[name]), cfg_of(name, "--max_new_tokens=768")
-    got, printed = settings(cfg, model, 1, card)
+    got, printed, _ = settings(cfg, model, 1, card)
     assert got["activation_checkpointing"] == again
     assert got["micro_tokens"] == share * cfg["micro_tokens"]
     assert ("again" if again == "true" else "once") in printed and printed.count("\n") == 1
@@ -152,6 +154,19 @@ def test_activations_are_computed_again_if_they_do_not_fit(settings, card, again
     for unknown in (cfg | dict(dtype="fp32"), cfg):
         other = model if unknown["dtype"] == "fp32" else on_meta(dict(model_type="gpt2"))
         assert settings(unknown, other, 1, 80)[0]["activation_checkpointing"] == "true"
+
+
+@pytest.mark.parametrize("card, runs, words, awake", [
+    (80, 1, "", True), (24, 1, "", False), (80, 1, "--gpu_memory=0.8", False), (80, 2, "", True)])
+def test_the_engine_stays_awake_where_memory_allows(settings, monkeypatch, card, runs, words, awake):
+    """All runs that share a card fit into it: their updates next to their awake engines."""
+    name = "Qwen/Qwen2.5-0.5B-Instruct"
+    model, cfg = on_meta(cost.SHAPES[name]), cfg_of(name, "--max_new_tokens=768", *words.split())
+    monkeypatch.setenv("RUNS_PER_GPU", str(runs))
+    got, _, stays = settings(cfg, model, 1, card)
+    assert stays == awake
+    need = cost.update_bytes(cost.sizes(cost.SHAPES[name]), got, 1)
+    assert (runs * (need + got["gpu_memory"] * card * 1e9) <= 0.95 * card * 1e9) == awake
 
 
 def test_the_table_of_the_docs(tmp_path, capsys):

@@ -16,7 +16,7 @@ from conftest import (Hold, PATIENCE, ROOT, executable, fake_node, linked, logs,
                       step_is, tree, warm_python)
 
 import config
-from core import prepare, probe, sweep
+from core import machine, prepare, probe, sweep
 
 
 def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
@@ -78,6 +78,18 @@ def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
     assert sorted((tmp_path / "given").read_text().splitlines()) == given
 
 
+def test_two_runs_share_a_gpu(monkeypatch):
+    for key, value in dict(CUDA_VISIBLE_DEVICES="4,5", JOBS="3", LAUNCH="nice").items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    places = sweep.slots(config.parse(["--device=auto"]))
+    assert [p["CUDA_VISIBLE_DEVICES"] for p in places] == ["4", "5", "4"]
+    assert {p["RUNS_PER_GPU"] for p in places} == {"2"}
+    assert int(os.environ["OMP_NUM_THREADS"]) == 1 + (machine.cores() - 1) // 4
+    monkeypatch.setenv("JOBS", "1")
+    assert [p["RUNS_PER_GPU"] for p in sweep.slots(config.parse(["--device=auto"]))] == ["1"]
+
+
 def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
     out = tmp_path / "a sweep"
     launch = "NOTE='two  words' nice"  # LAUNCH may set variables
@@ -120,7 +132,6 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     (dict(GPUS_PER_RUN="4", BPS="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
     (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["prepare.py: GPUS_PER_RUN=1", "0 GPUs"]),
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
-    (dict(JOBS="4"), ["prepare.py: JOBS=4", "3 runs", "--engine=hf to share", "GPUS_PER_RUN=0"]),
     (dict(GPUS_PER_RUN="two"), ["sweep.py: GPUS_PER_RUN=two"]),
     (dict(GPUS_PER_RUN="2", BPS="4 3"), ["--B_p=3", "2 processes of GPUS_PER_RUN", "B_p is 4"]),
 ])

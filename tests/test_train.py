@@ -454,7 +454,7 @@ def test_frozen_weights_are_in_bf16_on_a_gpu(tiny, monkeypatch, words, device):
         seen.append(next(freeze(model, *how).parameters()).dtype)
         raise BadInput("noted")
     monkeypatch.setattr(train_grpo.models, "start_ranks", lambda _: device)
-    monkeypatch.setattr(train_grpo, "memory_settings", lambda _, cfg, *__: cfg)
+    monkeypatch.setattr(train_grpo, "memory_settings", lambda _, cfg, *__: (cfg, False))
     monkeypatch.setattr(train_grpo.models, "load_model", lambda path, _: load(path, "cpu"))
     monkeypatch.setattr(engine, "open_engine", lambda *_: None)
     monkeypatch.setattr(train_grpo.lora, "freeze", note_dtype)
