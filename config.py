@@ -3,11 +3,10 @@
     python config.py --help                         # every key, its default, what it means
     python config.py --data=data/arithmetic --n=16  # the resolved dict, and B, M, lr, run name
 
-The value of a key comes from four sources. A later source overrides an earlier one:
+A key's value comes from four sources, of which a later one overrides an earlier one:
 1. the dict `config` in this file, which has the paper's scale;
-2. defaults.json of the data folder, if the model is in that folder. If the model is elsewhere, the
-   data folder's file gives only the verifier, and the defaults.json next to the model gives the
-   keys in OF_MODEL (lr, lengths, grid, budget);
+2. defaults.json of the data folder, if the model is in it. Otherwise that file gives only the
+   verifier, and the defaults.json next to the model the keys in OF_MODEL;
 3. the recipe (easy, hard or mixed), which sets the coefficients of the loss;
 4. the command line from left to right. --config=FILE.json gives all keys of a flat JSON file, such
    as the `config` of a log's header.
@@ -32,15 +31,12 @@ config = dict(
     model = "Qwen/Qwen2.5-7B-Instruct",  # base model: a hub name or a transformers folder
     data = "data/arithmetic",     # data folder: problems, defaults.json and splits/MODEL/
     recipe = "easy",              # easy | hard | mixed: sets kl_coef, entropy_coef and the split
-    split = "",                   # easy | hard | very_easy | mixed | extreme | ...: train on
-                                  # problems of this difficulty; all = every problem, without
-                                  # measuring difficulty; empty = the recipe's split
-    train_set = "",               # problem file to train on; empty = the training problems of
-                                  # `split`
-    val_set = "",                 # problem file to evaluate on, or several separated by commas;
-                                  # empty = the validation problems of `split`
-    D = 0,                        # training problems to use; a larger D includes the problems of a
-                                  # smaller D; 0 = all
+    split = "",                   # easy | hard | very_easy | mixed | extreme | ...: difficulty to
+                                  # train on; all = every problem, unmeasured; empty = the recipe's
+    train_set = "",               # problem file to train on; empty = that of `split`
+    val_set = "",                 # problem files to evaluate on, separated by commas; empty = that
+                                  # of `split`
+    D = 0,                        # training problems to use, the first of any larger D; 0 = all
     seed = 0,                     # seed for the choice and order of problems and for every rollout
     # How the budget is spent: C = B_p n M
     B_p = 32,                     # problems per batch
@@ -51,9 +47,8 @@ config = dict(
     # Objective and optimizer. kl_coef, entropy_coef and tis_cap are our choice: the paper has none
     algo = "grpo",                # grpo | ppo | cispo: the policy term; ppo trains a critic as well
     updates = 1,                  # optimizer steps on each whole batch; 1 = on-policy, no clipping
-    eps_low = 0.2,                # if updates > 1, the probability ratio is clipped to
-                                  # [1 - eps_low, 1 + eps_high]
-    eps_high = 0.2,               # upper side of the clip range, see eps_low
+    eps_low = 0.2,                # if updates > 1, the probability ratio is clipped at 1 - eps_low
+    eps_high = 0.2,               # upper side of the clip, at 1 + eps_high
     lr_base = 1e-6,               # AdamW's learning rate at B = 1024 rollouts per update
     lr_scaling = "sqrt",          # sqrt | linear | constant: how the learning rate grows with B
     warmup = 10,                  # updates of linear warm-up; 0 = none
@@ -75,17 +70,16 @@ config = dict(
     # Rollouts and rewards, in training and in evaluations
     engine = "auto",              # auto | hf | vllm: what generates rollouts; auto = vLLM on a GPU,
                                   # hf (transformers) on a CPU
-    dtype = "auto",               # auto | fp32 | bf16: precision of the computation and of the
-                                  # saved model; auto = bf16 on a GPU, fp32 on a CPU. Weights in
-                                  # training and AdamW's moments are always fp32
+    dtype = "auto",               # auto | fp32 | bf16: precision of the computation and the saved
+                                  # model; auto = bf16 on a GPU, fp32 on a CPU. Training keeps
+                                  # weights and AdamW's moments in fp32
     verifier = "math",            # how answers are graded. math: the last \boxed{} by math-verify;
                                   # exact: the text after the last '#'; reasoning_gym: the scorer of
-                                  # the problem's task; or a name that you add to REWARDS in
-                                  # verifier.py
-    verify_s = 3.0,               # CPU seconds to grade an answer, after which it counts as wrong;
-                                  # verifier=exact has no limit
-    verify_bytes = 1024,          # bytes of the longest answer that is graded; a longer answer
-                                  # counts as wrong; verifier=exact has no limit
+                                  # the problem's task; or a name in REWARDS of verifier.py
+    verify_s = 3.0,               # CPU seconds to grade an answer, except by verifier=exact; a
+                                  # slower one counts as wrong
+    verify_bytes = 1024,          # bytes of an answer, except for verifier=exact; a longer one
+                                  # counts as wrong
     temperature = 0.6,            # sampling temperature, also of the log-probs in the loss
     top_p = 1.0,                  # nucleus sampling; below 1 only with tis_cap=0
     max_prompt_tokens = 1024,     # longest prompt in tokens; a longer prompt is an error
@@ -98,33 +92,28 @@ config = dict(
     problems = "",                # problem file to measure; empty = problems.jsonl of `data`
     measure = 0,                  # problems to measure, drawn at random; 0 = all
     s = 16,                       # rollouts per problem to measure a pass rate, also in --pass_at
-    s_zero = 128,                 # rollouts per problem to find its level; mixtures are made of
-                                  # levels; 0 = no levels
-    n_val = 0,                    # validation problems held out of each split; 0 = 300, but at most
-                                  # a quarter of the split
+    s_zero = 128,                 # rollouts per problem to find its level, for mixtures; 0 = none
+    n_val = 0,                    # validation problems of a split; 0 = 300, at most a quarter
     # Running: folders, hardware, memory, checkpoints. None changes a result beyond rounding
     runs = "",                    # folder of a sweep, with one folder per run; empty = runs/RECIPE
                                   # for the embedded model, else runs/DATA_MODEL_RECIPE
-    out = "",                     # folder of the script's output; empty = the run's folder (for
-                                  # training) or `runs` (for the analysis)
+    out = "",                     # folder of the output; empty = the run's folder, or `runs` for
+                                  # the analysis
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
     micro_tokens = 16384,         # tokens per micro-batch of an update, with padding if there is any
-    micro_logits = 134_217_728,   # logits (tokens x vocabulary) in memory at a time; each takes 14
-                                  # bytes
+    micro_logits = 134_217_728,   # logits (tokens x vocabulary) at a time, of 14 bytes each
     activation_checkpointing = "auto",  # auto | true | false: store only each layer's input, for a
                                   # third more work; auto = true on a GPU whose memory is too small
-    gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = all that
-                                  # the trainer leaves (if there is no trainer: all free memory),
-                                  # at most 0.9
-    save_every = 65536,           # rollouts between checkpoints, of which the newest two are kept;
-                                  # 0 = only at the end
+    gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = what the
+                                  # trainer leaves, at most 0.9
+    save_every = 65536,           # rollouts between checkpoints, of which two are kept; 0 = only at
+                                  # the end
     keep_last = True,             # keep the last checkpoint of a finished run, so that a larger C
-                                  # can continue it; false = keep only its model and the checkpoints
-                                  # of keep_at
+                                  # can continue it; false = only its model and those of keep_at
     keep_at = "",                 # budgets whose checkpoints are never deleted, "1e5 2e5"
-    pass_at = "",                 # budgets at which pass@1 of every training problem is measured
+    pass_at = "",                 # budgets at which pass@1 of the training problems is measured
                                   # with s rollouts, "0 1e5"
     sample_every = 10,            # updates between the rollouts written to samples.jsonl; 0 = none
     # The sweep and its analysis
@@ -133,22 +122,19 @@ config = dict(
     seeds = "0",                  # values of seed in a sweep
     lrs = "",                     # values of lr_base in a sweep, "1e-4 2e-4"; empty = only lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | training | lr
-    metric = "avg@4",             # avg@k, best@k or worst@k with k up to `samples`; reward = mean
-                                  # of a fractional reward; train = reward of the training batches
+    metric = "avg@4",             # avg@k, best@k, worst@k; reward = mean of a fractional reward;
+                                  # train = reward of the training batches
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures
     eval_set = "val",             # evaluations to analyse: val, or another `set` in the logs
-    epochs = 0.0,                 # analyse only this many passes over the training problems, from
-                                  # the start; 0 = all
-    bin = 0.005,                  # an evaluation is record-breaking if its reward, in bins of this
-                                  # width, is above all earlier ones
+    epochs = 0.0,                 # analyse only the first passes over the problems; 0 = all
 )
 
-# If the model is not in the data folder, the defaults.json next to the model sets only these keys
+# If the model is not in the data folder, the defaults.json next to it sets only these keys
 OF_MODEL = ("C B_max lr_base critic_lr max_prompt_tokens max_new_tokens micro_tokens gen_batch "
             "eval_every save_every ns bps seeds").split()
 
-# The paper's Table 1 says which loss terms a recipe has; the coefficients are ours. `mixed` equals
-# `hard`, because the paper advises the Hard recipe for problems of mixed difficulty
+# The paper's Table 1 says which loss terms a recipe has; the coefficients are ours. It advises the
+# Hard recipe for problems of mixed difficulty
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))
@@ -163,15 +149,14 @@ def comments():
 # {key: its valid values}, for each key whose comment begins with `a | b`
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
-# Keys that are not part of a run's identity. All other keys of `config` are part of it,
-# including keys that you add. Two runs with different identities have two folders.
+# Keys that are not part of a run's identity; all others are, also those that you add. Two runs with
+# different identities have two folders.
 RUNNING = """device threads gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed
 OF_OTHER_STAGES = """problems measure s_zero n_val runs out
-    ns bps seeds lrs view metric unit eval_set epochs bin""".split()
-# `data` and `split` are not part of the identity, because train_set and val_set are. `C` and
-# `B_max` are not part of it either, because a larger budget continues a run.
+    ns bps seeds lrs view metric unit eval_set epochs""".split()
+# train_set and val_set stand for `data` and `split`, and a larger budget continues a run
 FREE = {*RUNNING, *OF_OTHER_STAGES, "data", "split", "C", "B_max"}
 
 
@@ -209,12 +194,8 @@ def entry(main):
 # The command line
 
 def cast(key, value, keys=config):
-    """Return `value`, a string or a JSON value, converted to the type of keys[key].
-
-    Raise BadInput if it cannot be converted. 1e6 is a valid int, an int is a valid float, and true
-    and false may be in capitals. none (null in JSON) turns a key off: it means 0, false or the
-    empty string, depending on the key's type.
-    """
+    """Return `value`, a string or a JSON value, converted to the type of keys[key]. 1e6 is an int,
+    and none (null in JSON) is 0, false or "". Raise BadInput if it cannot be converted."""
     kind, text = type(keys[key]), str(value).strip()
     if value is None or text.lower() == "none":
         return kind()
@@ -277,10 +258,8 @@ def read_json(path):
 
 def parse(argv, doc="", own=None):
     """Return the flat dict that command-line words resolve to. `--help` prints all keys and exits.
-
-    own: keys that only the calling script has, {key: (default, comment)}. Raise BadInput if a word
-    or a combination is invalid.
-    """
+    own: keys of the calling script alone, {key: (default, comment)}. Raise BadInput on a bad word
+    or combination."""
     own = own or {}
     keys = config | {key: default for key, (default, _) in own.items()}
     if {"-h", "--help"} & set(argv):
@@ -321,12 +300,7 @@ def is_inside(path, folder):
 
 
 def folder_defaults(given, keys):
-    """Return the keys that defaults.json files set for a command line, {key: value}.
-
-    given: the keys of the command line. If the model is in the data folder, all keys of the data
-    folder's file apply. If the model is elsewhere, only the verifier of that file applies, and the
-    file in the model's parent folder gives the OF_MODEL keys.
-    """
+    """Return {key: value}, what defaults.json files set (source 2) for a command line's keys."""
     data = Path(given.get("data", keys["data"]))
     model, folder = Path(given.get("model", data)), {}
     sources = [(data, keys)]
@@ -341,9 +315,8 @@ def folder_defaults(given, keys):
 
 
 def sweep_folder(cfg, name):
-    """Return the default folder of a sweep: runs/NAME for the models of data/arithmetic, else
-    runs/DATA_MODEL_NAME. name: the recipe and, if it is another one, the split.
-    """
+    """Return the default folder of a sweep: runs/NAME for the embedded models, else
+    runs/DATA_MODEL_NAME. name: the recipe and, if it is another one, the split."""
     data, model = (Path(cfg[key]).resolve() for key in ("data", "model"))
     home = Path(config["data"]).resolve()
     if data == home and model in (home / "base", home / "one_layer"):
@@ -370,7 +343,7 @@ def check(cfg):
         if isinstance(value, (int, float)):
             need(value >= least.get(key, 0), key, f"must be {least.get(key, 0)} or more")
             need(value <= most.get(key, math.inf), key, f"must be {most.get(key)} or less")
-    for key in "lr_base temperature top_p verify_s bin".split():
+    for key in "lr_base temperature top_p verify_s".split():
         need(cfg[key] > 0, key, "must be above 0")
     need(cfg["top_p"] == 1 or not cfg["tis_cap"], "top_p", "below 1, log-probs of the "
          "engine are renormalised, and importance weights would be wrong; set --tis_cap=0 as well")
@@ -406,10 +379,8 @@ def check(cfg):
 # What is derived from the dict: updates, lr, the run's identity and its command
 
 def derive(cfg):
-    """Return dict(B, M, lr, run): rollouts per update, updates, learning rate, name of the run.
-
-    The learning rate depends on the rollouts in the loss, B_p n_train (paper, section 3, factor 3).
-    """
+    """Return dict(B, M, lr, run): rollouts per update, updates, learning rate for the rollouts in
+    the loss, B_p n_train (paper, section 3, factor 3), and the run's name."""
     B = cfg["B_p"] * cfg["n"]
     M = cfg["C"] // B  # C = B_p n M
     lr = cfg["lr_base"] * lr_factor(cfg["B_p"] * (cfg["n_train"] or cfg["n"]), cfg["lr_scaling"])
@@ -427,20 +398,14 @@ def all_rollouts(cfg):
 
 
 def updates_at(budgets, cfg):
-    """Return the set of updates at which a run first reaches the budgets in a text.
-
-    budgets: numbers of rollouts, as in "0 1e5". Budgets above C are left out. A budget beyond the
-    last whole update maps to update M.
-    """
+    """Return the set of updates at which a run first reaches the budgets in a text, "0 1e5". Those
+    above C are left out; one beyond the last whole update maps to update M."""
     B, reached = cfg["B_p"] * cfg["n"], [C for C in map(float, budgets.split()) if C <= cfg["C"]]
     return {min(math.ceil(C / B), cfg["C"] // B) for C in reached}
 
 
 def check_run(cfg):
-    """Raise BadInput if no run can have this B_p, n, C and number of threads.
-
-    Trainers check this before they load a model.
-    """
+    """Raise BadInput if no run can have this B_p, n, C and number of threads."""
     B = cfg["B_p"] * cfg["n"]
     if cfg["B_max"] and B > cfg["B_max"]:
         raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {B} is above "
@@ -469,10 +434,8 @@ def complete(cfg):
 
 
 def identity(cfg):
-    """Return the part of a config that identifies a run: all keys that are not in FREE or unused.
-
-    Unused are the critic's keys if algo is not ppo, and the verifier's limits if it is exact.
-    """
+    """Return the part of a config that identifies a run: all keys that are not in FREE or unused,
+    as the critic's keys without ppo and the verifier's limits if it is exact."""
     out = {key: value for key, value in complete(cfg).items() if key not in FREE}
     unused = [] if out["algo"] == "ppo" else ["gamma", "lam", "critic_lr", "value_clip"]
     unused += ["verify_s", "verify_bytes"] if out["verifier"] == "exact" else []
@@ -493,19 +456,12 @@ def lrs_of(cfg):
 
 
 def run_name(cfg):
-    """Return the folder name of a run, which ends in a hash of the values off their defaults.
-
-    So a key that is added to `config` later renames no old run.
-    """
+    """Return the folder name of a run, which ends in a hash of the values off their defaults, so a
+    key that is added to `config` renames no old run."""
     defaults = dict(config, verifier="exact")  # the default when runs got their first names
     off = {key: value for key, value in identity(cfg).items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(off, sort_keys=True).encode()).hexdigest()[:8]
     return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{digest}"
-
-
-# The first command-line word of a script that reads logs. Such a script takes `samples` from the
-# logs, so --k may be any number on its command line
-ANY_K = "--samples=1000000"
 
 
 def check_sweep_words(words):
@@ -528,11 +484,10 @@ def check_same(folder, old, cfg):
 
 
 def command(cfg, more=(), python="python", launch="", gpus=1):
-    """Return the shell command of a run.
+    """Return the shell command of a run, with the keys off what recipe and data folder set.
 
-    It has the keys whose values differ from those that the recipe and the data folder set. more:
-    keys to write even if they do not differ. launch: shell words to put in front, unchanged. gpus:
-    if 2 or more, torchrun starts that many processes.
+    more: keys to write in any case. launch: shell words to put in front. gpus: if 2 or more,
+    torchrun starts that many processes.
     """
     words = [f"--recipe={cfg['recipe']}"]
     if cfg["data"] != config["data"]:
@@ -561,13 +516,11 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
 # Metrics
 
 def at_k(metric, samples):
-    """Return the value of `metric` for a problem, as a list with one value for each c = 0..s.
+    """Return [the metric of a problem with c of s = `samples` rollouts solved, for c = 0..s].
 
-    c is how many of the problem's s = `samples` rollouts are solved. avg@k is c / s. best@k is the
-    probability that at least one of k rollouts is solved, 1 - C(s - c, k) / C(s, k) with binomial
-    coefficients. worst@k is the probability that all k are solved, C(c, k) / C(s, k). The values
-    are unbiased for k rollouts drawn without replacement (Chen et al. 2021, eq. 1). Raise BadInput
-    if k > s.
+    avg@k is c / s; best@k, at least one of k rollouts solved, 1 - C(s - c, k) / C(s, k) with
+    binomial coefficients; worst@k, all k solved, C(c, k) / C(s, k). They are unbiased (Chen et al.
+    2021, eq. 1). Raise BadInput if k > s.
     """
     kind, k = metric.split("@")[0], int(metric.split("@")[1])
     if k > samples:

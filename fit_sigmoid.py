@@ -78,11 +78,11 @@ def fit_law(C, n, weight=None, room=1.0):
     return law | dict(curve=None if law["why"] else lambda C: law_at(law, C))
 
 
-def law_of(t, p, view, width):
+def law_of(t, p, view):
     """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
     seed, and with the test of core.stats.verdict if all cells have one B_p."""
     def fit(runs):
-        star = frontier.n_star(runs, width)
+        star = frontier.n_star(runs)
         return fit_law(star["C"], star["between"], star["bend"], 0.25) if star else dict(
             why="no curve could be fitted", curve=None)
     runs = [r for r, c in zip(t.runs, t.cell) if c in p["of"]]
@@ -320,7 +320,7 @@ def main(argv):
     asked = float(cfg["C"]) if any(word.startswith("--C=") for word in argv) else None
     folder, suffix = Path(cfg["out"] or folders_of(cfg["runs"])[0]), f"_{view}" * (view != "fixed_Bp")
     t, panels, _ = frontier.analyse(cfg, view, metric)
-    laws = {name: law_of(t, p, view, cfg["bin"]) for name, p in panels.items()}
+    laws = {name: law_of(t, p, view) for name, p in panels.items()}
     found = tables(cfg, view, asked)
     t, p, rows = found[max(found, key=lambda B: int(B[2:])) if view == "fixed_B" else metric]
     row = next((r for r in rows if r["C"] == (asked or p["C"][-1])), None)

@@ -23,22 +23,23 @@ from core import plots, stats
 from core.log import atomic_write
 from core.runs import folders_of, read_sweep
 
+BIN = 0.005  # the width of a bin of rewards, see `record_breaking`
 PANELS = ("fixed_Bp", "fixed_B", "joint")  # the views of this file; tools/views.py has the others
 
 
 # --------------------------------------------------------------------------------------------------
 # The paper's method (section 4)
 
-def record_breaking(reward, width):
-    """Return a mask (E,): whether a reward, in bins of `width`, is above all earlier ones."""
-    bins = np.floor(np.asarray(reward) / width + 1e-9)
+def record_breaking(reward):
+    """Return a mask (E,): whether a reward, in bins of width BIN, is above all earlier ones."""
+    bins = np.floor(np.asarray(reward) / BIN + 1e-9)
     return bins > np.concatenate([[-np.inf], np.maximum.accumulate(bins)[:-1]])
 
 
-def records(run, width):
+def records(run):
     """Return the record-breaking points [(C, reward)] of a run, without those at C = 0."""
     y = run["reward"].mean(1)
-    return [(C, v) for C, v, new in zip(run["C"], y, record_breaking(y, width)) if new and C > 0]
+    return [(C, v) for C, v, new in zip(run["C"], y, record_breaking(y)) if new and C > 0]
 
 
 def sigmoid(x, low, rise, k, x0):
@@ -60,7 +61,7 @@ def fit_curve(C, reward):
                                bounds=(lower, upper)).x)
 
 
-def n_star(runs, width=0.005, C=None):
+def n_star(runs, C=None):
     """Return the paper's n*(C) as dict(C, n, B_p, reward, between, bend), (G,) each, or None.
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
@@ -75,7 +76,7 @@ def n_star(runs, width=0.005, C=None):
     for i, cell in enumerate(cells):
         points = []
         for r in (r for r in runs if (r["B_p"], r["n"]) == cell):
-            points += (new := records(r, width)) + [(r["C"][-1], y) for _, y in new[-1:]]
+            points += (new := records(r)) + [(r["C"][-1], y) for _, y in new[-1:]]
         if len({x for x, _ in points}) > 1:
             curves[i] = sigmoid(np.log10(C), *fit_curve(*np.array(sorted(points)).T))
     if np.isinf(curves.max(0)).any():
@@ -123,7 +124,7 @@ def groups(t, view, B_max=0):
     return {name: of for name, of in out.items() if of}
 
 
-def panel(t, of, width=0.005, whole=False):
+def panel(t, of, whole=False):
     """Return the frontier of the cells `of` over the budgets at which one of them has a reward:
 
       of, j, C          the cells; the budgets, as indices (G,) of t.grid and as numbers
@@ -151,10 +152,10 @@ def panel(t, of, width=0.005, whole=False):
     runs, points = [r for r, c in zip(t.runs, t.cell) if c in of], {}
     for r, c in zip(t.runs, t.cell):
         if c in of:
-            points.setdefault(c, []).extend(records(r, width))
+            points.setdefault(c, []).extend(records(r))
     return dict(of=of, j=js, C=t.grid[js], top=top, reward=reward, lo=np.maximum(reward - half, 0),
                 hi=np.minimum(reward + half, 1), tied=near, switches=switches,
-                star=n_star(runs, width), records=points)
+                star=n_star(runs), records=points)
 
 
 def settings(argv, doc, own=None):
@@ -170,8 +171,7 @@ def analyse(cfg, view, metric):
     runs, dropped = read_sweep(cfg["runs"], metric, unit, part, cfg["epochs"])
     t = stats.table(runs)
     found = groups(t, view, cfg["B_max"])
-    return t, {name: panel(t, of, cfg["bin"], view == "fixed_B")
-               for name, of in found.items()}, dropped
+    return t, {name: panel(t, of, view == "fixed_B") for name, of in found.items()}, dropped
 
 
 def report_lines(t, panels, dropped):

@@ -6,25 +6,19 @@
     python sample.py --data=data/mine --measure=3000          # of 3,000 problems drawn at random
     python sample.py mix --data=data/guru_math --D=5000       # the paper's mixtures of splits
 
-Reads a problem file, {"id", "prompt", "answer", ...} per line, and a model.
-Writes under DATA/splits/MODEL/
-- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per line. `of` is the hash
-  of the problem. Each line is written as soon as it is measured, so that a killed measurement can
-  be continued. If the model's folder has `pass_rates.jsonl.gz`, measured with the same weights and
-  settings, the counts in that file are not measured again.
+Reads a problem file, {"id", "prompt", "answer", ...} per line, and a model. Writes DATA/splits/MODEL:
+- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per problem, written at
+  once, so a killed measurement can be continued. `of` is the problem's hash. Counts in the model's
+  `pass_rates.jsonl.gz`, made with the same weights and settings, are not measured again.
 - {easy,hard,very_easy,mixed}_{train,val}.jsonl: splits by the paper's bands of avg@16 (section 3,
-  factor 1). With s_zero=128 there are also the splits {extreme,level_easy,level_very_easy}. These
-  are the levels of the paper's study of mixtures, measured with 128 rollouts per problem.
-- `difficulty.png`: a histogram of pass rates with the bands. `difficulty.json`: the sizes of the
-  splits and the settings.
+  factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of the paper's
+  study of mixtures, by 128 rollouts per problem.
+- `difficulty.png`: a histogram of pass rates. `difficulty.json`: sizes of the splits, settings.
 At the end it prints, for several n, the share of groups whose advantages would all be 0.
 
-`mix` reads the levels and writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl next to them. For
-the same seed, the D problems are the first D problems of any larger mixture. --D=0 takes as many
-problems as the levels allow. A split is in random order, so `head` and `cat` can make any other
-mixture.
-
-Needs config.py, verifier.py, core/engine.py, core/models.py, core/problems.py, core/plots.py.
+`mix` writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl from the levels; D problems are the
+first of any larger D, and --D=0 takes all that the levels allow. Splits are in random order, so
+`head` and `cat` make other mixtures.
 """
 import collections
 import concurrent.futures
@@ -46,17 +40,14 @@ from core.log import append, atomic_write, read_log, save_json
 from core.problems import copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
-# BANDS are ranges of avg@s. Easy and Hard are the paper's, Very Easy is added. LEVELS are ranges of
-# avg@s_zero, as in the paper's study of mixtures
+# Ranges of avg@s: Easy and Hard are the paper's, Very Easy is added. Ranges of avg@s_zero, as in
+# the paper's study of mixtures
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
-# GROUPS: the values of n in the no-signal table. N_VAL: the number of validation problems of a
-# split. A split with fewer than FEW training problems gets a warning. A problem's level is known if
-# the probability of this level is at least SURE
-GROUPS = (4, 8, 16, 32, 64)
-N_VAL = 300
-FEW = 20
-SURE = 0.95
+GROUPS = (4, 8, 16, 32, 64)  # the values of n in the no-signal table
+N_VAL = 300  # validation problems of a split
+FEW = 20     # a split with fewer training problems gets a warning
+SURE = 0.95  # a problem's level is known if it has this probability
 
 
 # -------------------------------------------------------------------------------------------------
@@ -64,15 +55,13 @@ SURE = 0.95
 
 @functools.lru_cache(None)
 def level_of(correct, drawn, total):
-    """Return (level, probability): the level that a problem most probably has after `total`
-    rollouts, and the probability of this level.
+    """Return (level, probability): the level, one of LEVELS or "" for none, that a problem with
+    `correct` of `drawn` rollouts solved most probably has after `total` rollouts.
 
-    So far `correct` of `drawn` rollouts are solved. The level is one of LEVELS, or "" if the pass
-    rate is in none of them. With a uniform prior on the pass rate, the number of solved rollouts
-    among the remaining ones is beta-binomial.
+    With a uniform prior on the pass rate, the solved ones of the remaining rollouts are
+    beta-binomial.
     """
     from scipy.stats import betabinom
-    # all possible numbers of solved rollouts among the remaining rollouts
     more = np.arange(total - drawn + 1)
     p = betabinom.pmf(more, total - drawn, correct + 1, drawn - correct + 1)
     rate = (correct + more) / total
@@ -82,15 +71,12 @@ def level_of(correct, drawn, total):
 
 
 def is_open(correct, drawn, total):
-    """Return whether a problem needs more rollouts until its level is known. The level `extreme`
-    is known only after all rollouts."""
+    """Return whether a problem needs more rollouts for its level; `extreme` needs all of them."""
     return drawn < total and (correct == 0 or level_of(correct, drawn, total)[1] < SURE)
 
 
 def latest_count(counts, cfg):
-    """Return (solved, drawn) for the largest `drawn` in `counts` that is at most max(s, s_zero).
-
-    counts: {rollouts drawn: how many of them are solved}.
+    """Return (solved, drawn) for the largest `drawn` up to max(s, s_zero). counts: {drawn: solved}.
     """
     drawn = max(k for k in counts if k <= max(cfg["s"], cfg["s_zero"]))
     return counts[drawn], drawn
@@ -112,7 +98,7 @@ def settings(cfg):
 
 
 def describe_differences(header, now):
-    """Return a text that lists the settings of a pass-rate file that differ from `now`."""
+    """Return the settings of a pass-rate file that differ from `now`, as text."""
     return ", ".join(f"{key}={header.get(key)}, now {now[key]}" for key in now
                      if header.get(key) != now[key])
 
@@ -120,8 +106,7 @@ def describe_differences(header, now):
 def use_shipped_rates(cfg, folder):
     """Start pass_rates.jsonl with the counts that came with the model, unless the file exists.
 
-    Return the header of the shipped counts. Return {} if there are none or if their settings
-    differ, and print the differences.
+    Return their header, or {} if there are none or if they have other settings, which are printed.
     """
     source, path = Path(cfg["model"]) / "pass_rates.jsonl.gz", folder / "pass_rates.jsonl"
     if not source.exists():
@@ -139,10 +124,8 @@ def use_shipped_rates(cfg, folder):
 
 
 def read_counts(problems, folder, now):
-    """Return {id: {drawn: solved}} from pass_rates*.jsonl, and how often the verifier failed.
-
-    Raise BadInput if the counts were measured with other settings than `now`.
-    """
+    """Return {id: {drawn: solved}} from pass_rates*.jsonl, and how often the verifier failed. Raise
+    BadInput if a file has other settings than `now`."""
     counts = {p["id"]: {0: 0} for p in problems}
     hashes = {p["id"]: set_hash([p]) for p in problems}
     faults = Counter(verifier_timeouts=0, verifier_errors=0)
@@ -161,8 +144,7 @@ def read_counts(problems, folder, now):
 
 
 def next_to_draw(problems, counts, cfg):
-    """Return the problems with the fewest rollouts among those that need more, or [] if none does.
-    """
+    """Return the problems with the fewest rollouts among those that need more."""
     state = {p["id"]: latest_count(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
     todo = [p for p in problems
             if state[p["id"]][1] == 0 or is_open(*state[p["id"]], cfg["s_zero"])]
@@ -174,13 +156,11 @@ def measure(problems, prompts, open_engine, cfg, folder):
     """Count solved rollouts: first s per problem, then s more at a time until the level is known.
 
     Return {id: {drawn: solved}} with the count after each pass, and how often the verifier failed.
-    Raise BadInput if `folder` has counts that were measured with other settings. prompts: the
-    problems' token ids. open_engine: a function that opens the engine, called only if there is
-    something to measure. If cfg names a shard, only the problems of this shard are measured.
+    Raise BadInput if `folder` has counts with other settings. prompts: the problems' token ids.
+    open_engine() is called only if there is something to measure, of this shard if cfg names one.
 
-    Each count is appended to pass_rates.jsonl at once. Counts in that file, or in the file of
-    another shard, are not measured again. A problem's rollouts depend only on its id, so an
-    interrupted measurement gives the same numbers as an uninterrupted one.
+    A count is appended to pass_rates.jsonl at once, and no count of any shard is measured again. A
+    problem's rollouts depend only on its id, so an interruption changes no number.
     """
     from tqdm import tqdm
     shard = cfg["shard"] and "." + cfg["shard"].replace("/", "of")
@@ -216,11 +196,8 @@ def measure(problems, prompts, open_engine, cfg, folder):
 
 
 def grade_stream(stream, problems, tokenizer, cfg):
-    """Yield (a batch of problems, their rewards, counts of verifier failures), in stream order.
-
-    stream: the engine's stream over the problems. The grading runs in a thread, so that generation
-    does not wait if math-verify uses its limit of three seconds for an answer.
-    """
+    """Yield (a batch of problems, their rewards, counts of verifier failures), in the order of the
+    engine's stream. A thread grades, so that generation does not wait for math-verify's limit."""
     waiting, grader = collections.deque(), concurrent.futures.ThreadPoolExecutor(1)
     try:
         for js, rollouts in stream:
@@ -239,10 +216,9 @@ def grade_stream(stream, problems, tokenizer, cfg):
 def make_splits(problems, counts, cfg):
     """Return {split name: {"train": [...], "val": [...]}} for problems with their counts.
 
-    Bands are chosen by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. All problems
-    are put in one random order. The first `val_size` problems of each split are held out for
-    validation. No split trains on the prompt of a held-out problem, not even under another id. So a
-    model that was trained on one split can be evaluated on the validation problems of all splits.
+    Bands are chosen by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. In one random
+    order of all problems, the first `val_size` of each split are held out, and no split trains on
+    their prompts, so any split can validate a model that was trained on another.
     """
     groups, order = {}, []
     for p in shuffled(problems):
@@ -277,11 +253,8 @@ def shuffled(problems):
 
 
 def val_size(size, cfg):
-    """Return how many of the `size` problems of a split are held out for validation.
-
-    By default 300 are held out, but at most a quarter of the split. If the split has two problems
-    or more, at least one is held out.
-    """
+    """Return how many of the `size` problems of a split are held out: by default 300, but at most a
+    quarter, and at least one of two or more."""
     return cfg["n_val"] or min(N_VAL, max(size // 4, int(size > 1)))
 
 
@@ -313,21 +286,14 @@ def write_all(folder, cfg):
 # Is n too small? If a group's n rollouts are all solved or all unsolved, their advantages are all 0
 
 def no_signal(n, s):
-    """Return the chance that n of a problem's s rollouts are all solved or all unsolved.
-
-    The result is a list with one chance for each number of solved rollouts, 0 to s. The chance is
-    an unbiased estimate of p^n + (1 - p)^n unless the problem was chosen by the same rollouts.
-    """
+    """Return the chance that n of s rollouts are all solved or all unsolved, for 0 to s solved ones.
+    It is unbiased for p^n + (1 - p)^n unless the same rollouts chose the problem."""
     return [1 - best + worst for best, worst in zip(at_k(f"best@{n}", s), at_k(f"worst@{n}", s))]
 
 
 def signal_table(splits, counts, cfg):
-    """Yield the lines of the no-signal table.
-
-    The problems of a split were chosen by their first s rollouts, so these rollouts would bias the
-    row of the split. The row uses the next s rollouts instead. If these were not drawn for all
-    training problems of the split, the row is left out.
-    """
+    """Yield the lines of the no-signal table. The first s rollouts chose the problems of a split, so
+    its row uses the next s, and is left out if they were not drawn for all."""
     s = cfg["s"]
     solved = {"all problems": [c[s] for c in counts.values()]}
     for name in BANDS:
@@ -345,20 +311,15 @@ def signal_table(splits, counts, cfg):
 # -------------------------------------------------------------------------------------------------
 # Mixtures of splits
 
-# The paper's three mixtures. hard is 100% Hard. dual is 50% Hard and 50% Easy. tri is 50% Hard, 25%
-# Easy and 25% Very Easy. In these mixtures, Hard means problems that are never solved in 128
-# rollouts. They are our split `extreme`, not our split `hard`. A mixture goes through its list of
-# splits again and again, and takes one problem from each
+# The paper's three mixtures, whose Hard problems are never solved in 128 rollouts, our `extreme`. A
+# mixture goes through its list of splits again and again, and takes one problem from each
 MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
                 tri=["extreme", "level_easy", "extreme", "level_very_easy"])
 
 
 def mixture(name, splits, D, seed):
-    """Return D problems of one of MIXTURES from `splits` ({name: problems}).
-
-    If D = 0, return as many problems as the splits allow. For the same seed, the D problems are the
-    first D problems of any larger mixture. Raise BadInput if D is too large.
-    """
+    """Return D problems of one of MIXTURES from `splits` {name: problems}; D = 0: all they allow.
+    Raise BadInput if D is too large."""
     queues, problems = {}, []
     for split in MIXTURES[name]:
         rng = random.Random(f"mix {seed} {split}")
@@ -396,7 +357,7 @@ def main_mix(argv):
 # From the problem file to the splits
 
 def draw_histogram(rates, samples, path, title):
-    """Draw a histogram of the problems' pass rates, with the bands of the splits as colours."""
+    """Draw a histogram of pass rates, with the bands as colours."""
     fig, [[ax]] = plots.canvas(1, 1, (9, 4.2))
     for (name, (low, high)), colour in zip(BANDS.items(), ("#0072B2", "#D55E00", "#009E73")):
         ax.axvspan(low or -0.02, high, color=colour, alpha=0.16, lw=0,
@@ -410,10 +371,7 @@ def draw_histogram(rates, samples, path, title):
 
 def within_limit(problems, tokenizer, cfg):
     """Return the problems whose prompts have at most max_prompt_tokens tokens, and the token ids.
-
-    The limit is checked again here, because prepare.py may have used another model's tokenizer.
-    Raise BadInput if no problem is left.
-    """
+    prepare.py may have used another tokenizer. Raise BadInput if no problem is left."""
     limit = cfg["max_prompt_tokens"]
     pairs = [(p, ids) for p, ids in zip(problems, tokenize(problems, tokenizer))
              if 0 < len(ids) <= limit]
@@ -485,9 +443,8 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # if an earlier call or the shipped counts have s_zero > 0, a call with s_zero=0 also
-            # makes the level splits, so that the problems of the levels' validation files are kept
-            # out of the other splits' training files
+            # levels that were measured before stay, so that no split trains on their validation
+            # problems
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(

@@ -292,7 +292,7 @@ def test_what_the_test_cannot_use():
 
 def test_record_breaking_points():
     reward = [0.2, 0.2, 0.204, 0.21, 0.1, 0.2149, 0.3]
-    assert [*frontier.record_breaking(reward, 0.005)] == [1, 0, 0, 1, 0, 0, 1]
+    assert [*frontier.record_breaking(reward)] == [1, 0, 0, 1, 0, 0, 1]
 
 
 def test_sigmoids_and_n_star_of_the_paper():
@@ -301,7 +301,7 @@ def test_sigmoids_and_n_star_of_the_paper():
     assert np.allclose(frontier.fit_curve(C, y), (0.3, 0.4, 3, 5.5), rtol=1e-3)
     rows = [run(n, 0, C, frontier.sigmoid(np.log10(C), 0.2, top, 3, 5 + 0.2 * i))
             for i, (n, top) in enumerate({8: 0.3, 16: 0.4, 32: 0.5}.items())]
-    star = frontier.n_star(rows, 1e-6)
+    star = frontier.n_star(rows)
     curves = np.array([frontier.sigmoid(np.log10(star["C"]), 0.2, top, 3, 5 + 0.2 * i)
                        for i, top in enumerate((0.3, 0.4, 0.5))])
     same = star["n"] == np.array([8, 16, 32])[curves.argmax(0)]
@@ -375,7 +375,7 @@ def test_points_that_determine_no_law(n, why):
 
 def test_the_law_of_a_planted_rise():
     t = stats.table(sweep(0, paper(4), ns=(8, 32, 128, 512), seeds=3, evals=80))
-    found = fit.law_of(t, frontier.panel(t, range(4)), "fixed_Bp", 0.005)
+    found = fit.law_of(t, frontier.panel(t, range(4)), "fixed_Bp")
     assert found["verdict"] == "rises" and "rises" in fit.verdict_text(found)
     if found["curve"]:
         low, high = found["plateau_range"]
@@ -440,6 +440,10 @@ def test_cautions():
     said = [*fit.cautions(stats.table(dead), {}, dict(cell=0, budget=5))]
     assert any("1 run of this cell diverged" in text for text in said)
     assert any("one seed" in text for text in said)
+    for solved in (0, 1):
+        same = stats.table([run(n, s, C, 0 * rise + solved) for n in (8, 16) for s in (0, 1)])
+        assert [*fit.cautions(same, {}, dict(cell=0, budget=5))] == [
+            f"the reward is always {solved}, so no n is better than another"]
 
 
 def test_a_budget_below_the_first_evaluation_has_no_reward(swept):

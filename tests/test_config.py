@@ -23,12 +23,12 @@ from core.machine import cores
 FREE = set("""C B_max data problems s s_zero split n_val runs out device gen_batch measure
               micro_tokens micro_logits activation_checkpointing gpu_memory threads save_every
               keep_last keep_at pass_at sample_every ns bps seeds lrs view metric unit eval_set
-              epochs bin""".split())
+              epochs""".split())
 
 
 def test_a_new_key_is_part_of_a_runs_identity_at_any_place_of_the_dict(monkeypatch):
     """If it were not, a second experiment would continue the first one's runs."""
-    for place in ("device", "ns", "bin", "C"):
+    for place in ("device", "ns", "epochs", "C"):
         keys = {}
         for key, value in config.items():
             keys |= {"mine": 0.5} if key == place else {}
@@ -243,7 +243,7 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     "--verify_s=1e7",
     "--metric=pass@4", "--metric=avg@0", "--metric=rewards", "--ns=2,4", "--seeds=", "--bps=x",
     "--ns=0", "--ns=1", "--bps=0", "--lrs=1e-4,2e-4",
-    "--lrs=0", "--kl_coef=-1", "--grad_clip=-1", "--bin=0",
+    "--lrs=0", "--kl_coef=-1", "--grad_clip=-1",
     "--recipe=hrad", "--engine=none", "--lr_scaling=squared"])
 def test_impossible_values_name_the_key(words):
     assert parse(["--top_p=0.9", "--tis_cap=0"])["top_p"] == 0.9  # fine without importance weights
