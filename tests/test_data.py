@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import config  # conftest.py has put the root on sys.path
-from conftest import load_script, refused
+from conftest import load_script, refused, tree
 from core import duplicates, engine, questions
 from core.problems import encode, read_problems
 import sample
+import verifier
 
 ROOT = Path(__file__).resolve().parent.parent
 GURU, AIME = "data/guru_math/prepare.py", "data/aime24/prepare.py"
@@ -37,23 +38,19 @@ def guru():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Make a folder with only a tokenizer, of one token per byte.
-
-    The chat template adds 12 tokens.
-    """
+    """Make a folder with a tokenizer of one token per byte, whose chat template adds 12 tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
     folder = tmp_path_factory.mktemp("bytes")
-    vocab = {c: i for i, c in enumerate(["<pad>", "<eos>",
-                                         *sorted(pre_tokenizers.ByteLevel.alphabet())])}
-    tok = Tokenizer(models.BPE(vocab, []))
+    names = ["<pad>", "<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tok = Tokenizer(models.BPE({c: i for i, c in enumerate(names)}, []))
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tok.decoder = decoders.ByteLevel()
     tok = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<eos>")
     tok.chat_template = ("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
                          "{% if add_generation_prompt %}[bot]:{% endif %}")
     tok.save_pretrained(folder)
-    LlamaConfig(vocab_size=len(vocab)).save_pretrained(folder)
+    LlamaConfig(vocab_size=len(names)).save_pretrained(folder)
     return folder
 
 
@@ -75,22 +72,16 @@ def write_jsonl(path, rows):
 # --------------------------------------------------------------------------------------------------
 # Published files
 
-def verl_row(i, question, answer, source="math__dapo"):
-    """Return a row of Guru's math file, in veRL's format."""
-    return dict(data_source=source,
-                prompt=[dict(content=f"{question} {BOX}" if question else "", role="user")],
-                ability="math", apply_chat_template=True,
-                reward_model={"ground_truth": answer, "style": "rule"},
-                extra_info={"index": i, "split": "train", "reward_metric": "math_verify",
-                            "original_question": question},
-                **{"qwen2.5_7b_pass_rate": 0.5, "qwen3_30b_pass_rate": None,
-                   "llama8b_solve_rate": 0.25, "solution": "Easy.", "source": "",
-                   "domain": ["Mathematics -> Algebra"], "is_unique": True})
-
 
 def write_verl(path, pairs):
+    """Write (question, answer) pairs as Guru's math file has them, in veRL's format."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([verl_row(i, *pair) for i, pair in enumerate(pairs)]), path)
+    rows = [{"data_source": "math__dapo", "ability": "math", "solution": "Easy.",
+             "prompt": [dict(content=f"{question} {BOX}" if question else "", role="user")],
+             "reward_model": {"ground_truth": answer, "style": "rule"},
+             "extra_info": {"index": i, "original_question": question},
+             "qwen2.5_7b_pass_rate": 0.5} for i, (question, answer) in enumerate(pairs)]
+    pq.write_table(pa.Table.from_pylist(rows), path)
     return path
 
 
@@ -144,32 +135,28 @@ def made(tmp_path_factory, script, model):
 def test_rows_that_are_kept_and_their_manifest(made, model):
     data, _, done = made
     problems = sample.read_problems(data / "problems.jsonl")
-    assert len(ROWS) == 41
-    assert [p["id"] for p in problems] == [f"guru-{i:05d}"
-                                           for i, row in enumerate(ROWS) if not row[2]]
-    for p, (q, a, _) in zip(problems, [row for row in ROWS if not row[2]]):
-        assert p["prompt"] == f"{q.strip()} {BOX}"
-        assert p["answer"] == ("34" if a == '["34"]' else "18" if "####" in a else a)
+    kept = [(f"guru-{i:05d}", q, a) for i, (q, a, why) in enumerate(ROWS) if not why]
+    assert [(p["id"], p["prompt"], p["answer"]) for p in problems] == [
+        (name, f"{q.strip()} {BOX}", "34" if a == '["34"]' else "18" if "####" in a else a)
+        for name, q, a in kept]
     for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
                  "3 against", "2 exact; 1 of these duplicates had another answer"):
         assert part in done.stdout, done.stdout
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
-    assert manifest["counts"] == dict(fates, rows=41, conflicts=1, not_text=0)
-    assert manifest["source_sha256"] == hashlib.sha256((data / FILE).read_bytes()).hexdigest()
-    assert manifest["set_hash"] == sample.set_hash(problems)
-    assert manifest["settings"]["source"] == f"LLM360/guru-RL-92k:train/{FILE}"
-    assert manifest["file"] == FILE
-    assert manifest["settings"]["revision"] == "2e2790a962a3c099bfb5ea61389cbf98a5ea439b"
-    assert (manifest["question_column"],
-            manifest["answer_column"]) == ("prompt", "reward_model.ground_truth")
-    assert manifest["settings"]["model"] == str(model)
+    settings = dict(source=f"LLM360/guru-RL-92k:train/{FILE}", model=str(model),
+                    revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b")
+    expected = dict(counts=dict(fates, rows=41, conflicts=1, not_text=0), file=FILE,
+                    source_sha256=hashlib.sha256((data / FILE).read_bytes()).hexdigest(),
+                    set_hash=sample.set_hash(problems), question_column="prompt",
+                    answer_column="reward_model.ground_truth")
+    assert {key: manifest[key] for key in expected} == expected
+    assert {key: manifest["settings"][key] for key in settings} == settings
 
 
 def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
-    """A prompt of exactly the limit is kept, a prompt with one more byte is not.
-
-    Without the 12 tokens of the template both prompts would fit.
+    """A prompt of exactly the limit is kept; one more byte is too long. Both fit without the
+    template's 12 tokens.
     """
     limit = 200
     asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x"
@@ -180,13 +167,11 @@ def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
     guru.main([*words, f"--model={model}"])
     [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
     assert p["prompt"] == f"{asked[0]} {BOX}"
-    tokenizer = engine.load_tokenizer(model)
-    assert [len(ids) for ids in encode([p], tokenizer, limit)] == [limit]
+    assert [len(ids) for ids in encode([p], engine.load_tokenizer(model), limit)] == [limit]
     refused(script(GURU, *words, "--model=none"), "--model=", model)  # made with another tokenizer
     shutil.rmtree(tmp_path / "out")
-    assert script(GURU, *words, "--model=none").code == 0
-    manifest = config.read_json(tmp_path / "out/manifest.json")
-    assert manifest["counts"]["kept"] == 2
+    guru.main([*words, "--model=none"])
+    assert config.read_json(tmp_path / "out/manifest.json")["counts"]["kept"] == 2
 
 
 def test_a_second_run_does_nothing_and_other_settings_are_refused(made, script):
@@ -198,43 +183,41 @@ def test_a_second_run_does_nothing_and_other_settings_are_refused(made, script):
                       ("--answer_key=solution", "answer_key="), ("--against=none", "against="),
                       ("--revision=main", "2e2790a")):
         refused(script(GURU, *words, word, env=OFFLINE), word.partition("=")[0], was,
-                "problems.jsonl", "remove")
+                "problems.jsonl")
     assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
 
 
-def test_a_killed_prepare_can_be_repeated(tmp_path, script):
+def test_a_killed_prepare_can_be_repeated(tmp_path, guru):
     """problems.jsonl is written last. Bytes in a parquet file are text."""
     rows = [dict(question=sentence(i).encode(), answer=str(i).encode()) for i in range(3)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "bytes.parquet")
-    words = [f"--data={tmp_path / 'out'}", f"--source={tmp_path / 'bytes.parquet'}",
-             "--against=none", "--model=none"]
-    assert script(GURU, *words).code == 0
-    want = (tmp_path / "out/problems.jsonl").read_bytes()
-    assert [p["answer"] for p in lines(tmp_path / "out/problems.jsonl")] == ["0", "1", "2"]
-    assert b"b'" not in want
-    (tmp_path / "out/problems.jsonl").unlink()
-    assert script(GURU, *words).code == 0 and (tmp_path / "out/problems.jsonl").read_bytes() == want
+    want = [(f"{sentence(i)} {BOX}", str(i)) for i in range(3)]
+    for _ in range(2):
+        guru.main([f"--data={tmp_path}", f"--source={tmp_path / 'bytes.parquet'}",
+                   "--against=none", "--model=none"])
+        assert [(p["prompt"], p["answer"]) for p in lines(tmp_path / "problems.jsonl")] == want
+        (tmp_path / "problems.jsonl").unlink()
 
 
 def test_a_problem_file_of_another_program_is_not_touched(tmp_path, script):
     mine = write_jsonl(tmp_path / "problems.jsonl", [dict(id=1, prompt="1+1", answer="2")])
+    before = tree(tmp_path)
     refused(script(GURU, f"--data={tmp_path}", "--model=none"), mine, "manifest.json")
-    assert lines(mine) == [dict(id=1, prompt="1+1", answer="2")]
-    assert list(tmp_path.iterdir()) == [mine]
+    assert tree(tmp_path) == before
 
 
 def write_aime(path, form):
     path.parent.mkdir(parents=True, exist_ok=True)
+    asked, answers = zip(*TEST)
     if form == "H4":  # HuggingFaceH4/aime_2024
-        table = pa.table(dict(id=pa.array(range(60, 90), pa.int64()), problem=[q for q, _ in TEST],
-                              solution=["So."] * 30, answer=[a for _, a in TEST], url=["u"] * 30,
-                              year=["2024"] * 30))
+        table = pa.table(dict(id=pa.array(range(60, 90), pa.int64()), problem=asked,
+                              solution=["So."] * 30, answer=answers, year=["2024"] * 30))
     elif form == "Maxwell-Jia":  # its answers are numbers
         table = pa.table(dict(ID=[f"2024-{'I' * (1 + i // 15)}-{i % 15 + 1}" for i in range(30)],
-                              Problem=[q for q, _ in TEST], Solution=["So."] * 30,
-                              Answer=pa.array([int(a) for _, a in TEST], pa.int64())))
+                              Problem=asked, Solution=["So."] * 30,
+                              Answer=pa.array(map(int, answers), pa.int64())))
     else:  # Guru's, each eight times
-        return write_verl(path, [(*pair, "aime_repeated_8x") for pair in TEST for _ in range(8)])
+        return write_verl(path, [pair for pair in TEST for _ in range(8)])
     pq.write_table(table, path)
     return path
 
@@ -245,22 +228,20 @@ def test_aime_in_three_formats(tmp_path, script, form, last):
     done = script(AIME, f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none")
     assert done.code == 0 and not done.stderr, done.stderr
     problems = sample.read_problems(tmp_path / "out/problems.jsonl")
-    assert [p["prompt"] for p in problems] == [f"{q} {BOX}" for q, _ in TEST]
-    assert [p["answer"] for p in problems] == [str(int(a)) if form == "Maxwell-Jia" else a
-                                               for _, a in TEST]
+    assert [(p["prompt"], p["answer"]) for p in problems] == [
+        (f"{q} {BOX}", str(int(a)) if form == "Maxwell-Jia" else a) for q, a in TEST]
     assert (problems[0]["id"], problems[-1]["id"]) == ("aime24-00000", f"aime24-{last:05d}")
     counts = config.read_json(tmp_path / "out/manifest.json")["counts"]
-    assert (counts["rows"], counts["exact"],
-            counts["kept"]) == ((240, 210, 30) if form == "guru" else (30, 0, 30))
+    assert [counts[key] for key in ("rows", "exact", "kept")] == (
+        [240, 210, 30] if form == "guru" else [30, 0, 30])
 
 
 @pytest.fixture
 def clone(tmp_path):
     """Return a copy of the scripts with empty data folders."""
-    rooms = ("config.py core/duplicates.py core/log.py core/lora.py core/machine.py "
-             "core/math_answers.py core/models.py core/problems.py core/questions.py "
-             "core/sandbox.py").split()
-    for name in (*rooms, GURU, AIME):
+    shutil.copytree(ROOT / "core", tmp_path / "clone/core",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("config.py", GURU, AIME):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
     return tmp_path / "clone"
@@ -269,8 +250,7 @@ def clone(tmp_path):
 def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
     """Without --data and --against, the Guru script makes AIME24's problem file first.
 
-    The script is called from another working directory. AIME24's source is in the folder to which
-    `hf download --local-dir` writes it.
+    It works from another working directory, and reads what `hf download --local-dir` wrote.
     """
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
@@ -279,68 +259,57 @@ def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
     assert done.code == 0 and not done.stderr, done.stderr
     settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
     # all 30, without the limit of this call
-    assert settings["max_prompt_tokens"] == 1024 and settings["model"] == ""
+    assert settings["max_prompt_tokens"] == 1024 and settings["model"] == settings["against"] == ""
+    assert settings["revision"].startswith("2fe88a2")
     assert len(sample.read_problems(clone / "data/aime24/problems.jsonl")) == 30
-    [only] = sample.read_problems(clone / "data/guru_math/problems.jsonl")
-    assert only["id"] == "guru-00000"
-    settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
-    assert settings["against"] == "" and settings["revision"].startswith("2fe88a2")
+    assert ids(clone / "data/guru_math/problems.jsonl") == ["guru-00000"]
     assert "nothing to do" in script(clone / AIME, "--model=none", cwd=clone, env=OFFLINE).stdout
 
 
 def test_without_network_the_download_command_is_named(clone, tmp_path, script):
-    env = dict(OFFLINE, HF_HOME=str(tmp_path / "hub"))
-    refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
-            "hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
-            "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b "
-            "--local-dir=data/guru_math")
+    def refuses(name, *words):
+        refused(script(clone / name, "--model=none", *words[1:], cwd=clone,
+                       env=dict(OFFLINE, HF_HOME=str(tmp_path / "hub"))), *words[0])
+        assert not list(clone.rglob("*.json*"))
+    refuses(GURU, ["hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
+                   "--repo-type=dataset --revision=2e2790a962a3c099bfb5ea61389cbf98a5ea439b "
+                   "--local-dir=data/guru_math"])
     # the source of AIME24 is the next missing file
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1")])
-    refused(script(clone / GURU, "--model=none", cwd=clone, env=env),
-            "hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
-            "--revision=2fe88a2f1091d5048c0f36abc874fb997b3dd99a --local-dir=data/aime24")
-    refused(script(clone / AIME, "--source=some/set:rows.jsonl", "--model=none", cwd=clone,
-                   env=env), "rows.jsonl", "some/set", "--revision=main")
-    assert not list(clone.rglob("*.json*"))
-    refused(script(clone / GURU, "--model=./nowhere", "--against=none", cwd=clone, env=env),
-            "./nowhere", "--model=none")
-    assert not list(clone.rglob("*.json*"))
+    refuses(GURU, ["hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
+                   "--revision=2fe88a2f1091d5048c0f36abc874fb997b3dd99a --local-dir=data/aime24"])
+    refuses(AIME, ["rows.jsonl", "some/set", "--revision=main"], "--source=some/set:rows.jsonl")
+    refuses(GURU, ["./nowhere", "--model=none"], "--model=./nowhere", "--against=none")
 
 
-def test_any_two_named_columns(tmp_path, script):
+def test_any_two_named_columns(guru, tmp_path, capsys):
     """--question_key and --answer_key name any two columns.
 
     The files: gzipped JSONL with a dotted key; parquet with a dot in a column's name, and with
     floats for integers, as pandas writes them.
     """
     asked = [sentence(i) for i in range(3)]
-    rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])), dict(q=None),
-            dict(q=dict(text=asked[2]), sol=dict(final=" ½ "), other=1)]
-    # half of a surrogate pair, which becomes "?"
-    rows.insert(1, dict(q=dict(text=asked[1].replace("?", "\ud800")), sol=dict(final=0)))
+    rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])),
+            # half of a surrogate pair, which becomes "?"
+            dict(q=dict(text=asked[1].replace("?", "\ud800")), sol=dict(final=0)),
+            dict(q=None), dict(q=dict(text=asked[2]), sol=dict(final=" ½ "), other=1)]
     with gzip.open(tmp_path / "mine.jsonl.gz", "wt") as file:
         file.write("\n".join(map(json.dumps, rows)) + "\n\n")
     pq.write_table(pa.table({"q.text": asked, "value": pa.array([7.0, None, 0.5])}),
                    tmp_path / "mine.parquet")
-    for source, keys, expected in (("mine.jsonl.gz", ("q.text", "sol.final"),
-                                    [(0, "7"), (1, "0"), (2, "½")]),
-                                   ("mine.parquet", ("q.text", "value"), [(0, "7"), (2, "0.5")])):
-        out = tmp_path / "out" / source
-        done = script(GURU, f"--data={out}", f"--source={tmp_path / source}",
-                      f"--question_key={keys[0]}", f"--answer_key={keys[1]}", "--against=none",
-                      "--model=none")
-        assert done.code == 0, done.stderr
-        problems = sample.read_problems(out / "problems.jsonl")
+    for source, key, expected in (("mine.jsonl.gz", "sol.final", [(0, "7"), (1, "0"), (2, "½")]),
+                                  ("mine.parquet", "value", [(0, "7"), (2, "0.5")])):
+        problems, counts, _, printed = rows_made(
+            guru, tmp_path, capsys, tmp_path / source, "--question_key=q.text",
+            f"--answer_key={key}")
         assert [(p["prompt"], p["answer"]) for p in problems] == [(f"{asked[i]} {BOX}", answer)
                                                                   for i, answer in expected]
-        assert config.read_json(out / "manifest.json")["counts"]["empty"] == 1
-        assert "1 empty" in done.stdout
+        assert counts["empty"] == 1 and "1 empty" in printed
 
 
 GOOD = dict(question="1+1?", answer="2")
 # {kind: (file, its rows or bytes, parts of the error; words of the command line)}
 BAD = {
-    "corrupt": ("x.parquet", b"PAR1 this is no parquet PAR1", []),
     "suffix": ("x.csv", b"question,answer\n1+1,2\n", [".parquet, .jsonl or .jsonl.gz"]),
     "packed": ("x.jsonl.gz", b"question,answer\n1+1,2\n", ["gzip"]),
     "line": ("x.jsonl", json.dumps(GOOD).encode() + b"\n{not json\n", ["x.jsonl:2"]),
@@ -409,10 +378,8 @@ def spelled(text):
 
 
 def test_normalization_of_spellings():
-    for a, b in SAME:
-        assert spelled(a) == spelled(b), (a, b)
-    for a, b in DIFFERENT:
-        assert spelled(a) != spelled(b), (a, b)
+    for a, b in SAME + DIFFERENT:
+        assert (spelled(a) == spelled(b)) == ((a, b) in SAME), (a, b)
 
 
 def test_leaks_and_duplicates_equal_those_of_the_slow_way():
@@ -465,16 +432,6 @@ def ids(path):
     return [p["id"] for p in sample.read_problems(path)]
 
 
-def test_mixtures_of_the_paper(splits, mix):
-    done = mix("--D=60", "--seed=3")
-    assert done.code == 0 and not done.stderr, done.stderr
-    for name, shares in (("hard", (60, 0, 0)), ("dual", (30, 30, 0)), ("tri", (30, 15, 15))):
-        problems = lines(splits / f"mix_{name}_D60_seed3_train.jsonl")
-        origin = Counter(p["prompt"].split()[0] for p in problems)
-        assert tuple(origin[split] for split in SIZES) == shares
-        assert len({p["id"] for p in problems}) == 60 and all(p["samples"] == 128 for p in problems)
-
-
 def test_a_smaller_mixture_is_a_prefix_of_a_larger_one(splits):
     """Each mixture has the paper's shares to within one problem. Another seed gives another one."""
     levels = {name: sample.read_problems(splits / f"{name}_train.jsonl") for name in SIZES}
@@ -489,24 +446,28 @@ def test_a_smaller_mixture_is_a_prefix_of_a_larger_one(splits):
         assert set(full) != {p["id"] for p in sample.mixture(name, levels, 80, 1)}
 
 
-def test_largest_size_and_too_large_a_size(splits, mix):
-    assert mix("--D=0").code == 0
-    largest = {p.name for p in splits.glob("mix_*")}
-    assert largest == {"mix_hard_D90_seed0_train.jsonl", "mix_dual_D101_seed0_train.jsonl",
-                       "mix_tri_D163_seed0_train.jsonl"}
-    before = {p: p.read_bytes() for p in splits.iterdir()}
-    # all three mixtures are written, or none
+def test_sizes_of_mixtures(splits, mix):
+    """--D=0 writes the largest ones. If one is too large, none of the three is written."""
+    assert mix("--D=60", "--seed=3").code == mix("--D=0").code == 0
+    assert {p.name for p in splits.glob("mix_*")} == {
+        f"mix_{name}_train.jsonl" for name in (
+            "hard_D60_seed3", "dual_D60_seed3", "tri_D60_seed3", "hard_D90_seed0",
+            "dual_D101_seed0", "tri_D163_seed0")}
+    problems = lines(splits / "mix_tri_D60_seed3_train.jsonl")
+    assert all(p in lines(splits / f"{p['prompt'].split()[0]}_train.jsonl") for p in problems)
+    assert len({p["id"] for p in problems}) == 60
+    before = tree(splits)
     refused(mix("--D=100"), "--D=100", "hard has at most 90", "extreme has only 90")
-    refused(mix("--D=5", "--model=org/other"), "other", "sample.py")
-    assert before == {p: p.read_bytes() for p in splits.iterdir()}
+    refused(mix("--D=5", "--model=org/other"), "other")
+    assert before == tree(splits)
 
 
 # --------------------------------------------------------------------------------------------------
 # Forms of answers, golds, chat turns and columns in published data sets
 
 def rows_made(guru, tmp_path, capsys, rows, *words, against="none"):
-    """Run prepare.py on rows; return (problems, counts, changed, the printed text)."""
-    source = write_jsonl(tmp_path / "in.jsonl", rows)
+    """Run prepare.py on rows, or a file; return (problems, counts, changed, the printed text)."""
+    source = write_jsonl(tmp_path / "in.jsonl", rows) if isinstance(rows, list) else rows
     shutil.rmtree(tmp_path / "out", ignore_errors=True)
     guru.main([f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none",
                f"--against={against}", *words])
@@ -530,22 +491,30 @@ WRAPPED = dict(dapo=DAPO, gsm8k=GSM8K, math=MATH, qwen=QWEN, r1=R1,
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_test_problems_inside_an_instruction_are_found(guru, tmp_path, capsys, name):
-    """All 30 test problems are found inside an instruction, and no other problem is.
-
-    The same holds if the test problems have the instruction too.
+def test_problems_inside_an_instruction(guru, tmp_path, capsys, name):
+    """All 30 test problems are found inside an instruction, and no other problem is, also if the
+    test problems have the instruction. A kept prompt asks for one form of the answer.
     """
     before, after = WRAPPED[name]
-    wrapped = [dict(question=before + q + after, answer=a) for q, a in TEST]
     others = [dict(question=before + sentence(i) + after, answer="1") for i in range(5)]
-    plain = [dict(id=i, prompt=q, answer=a) for i, (q, a) in enumerate(TEST)]
-    around = [dict(id=i, prompt=before + q + after, answer=a) for i, (q, a) in enumerate(TEST)]
+    around = [dict(question=before + q + after, answer=a) for q, a in TEST]
+    plain = [dict(question=q, answer=a) for q, a in TEST]
     for j, test in enumerate((plain, around)):
-        against = write_jsonl(tmp_path / f"test{j}.jsonl", test)
-        problems, counts, _, _ = rows_made(guru, tmp_path, capsys, wrapped + others,
-                                           against=against)
+        against = write_jsonl(tmp_path / f"test{j}.jsonl",
+                              [dict(id=i, prompt=row["question"], answer=row["answer"])
+                               for i, row in enumerate(test)])
+        problems, counts, changed, _ = rows_made(guru, tmp_path, capsys, around + others,
+                                                 against=against)
         assert (counts["against"], counts["kept"]) == (30, 5)
+        assert name == "unknown" or changed["form"] == 35 * (name not in ("math", "qwen"))
         assert all(sentence(i) in p["prompt"] for i, p in enumerate(problems))
+    for p, row in zip(problems, others):
+        assert p["prompt"].count(r"\boxed") == 1
+        assert not any(form in p["prompt"] for form in ("####", "<answer>", "Answer:"))
+        if name in ("math", "qwen"):
+            assert p["prompt"] == row["question"]
+        else:
+            assert p["prompt"].endswith(BOX)
 
 
 def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
@@ -555,18 +524,6 @@ def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
     beside = ["What is $2+2+5$?", "What is $2+2-1$ in binary?", "Let $x=7$. Find $x^2+x$."]
     assert [found and found[0] for found in duplicates.twins(inside, short)] == ["against"] * 3
     assert duplicates.twins(beside, short) == [None] * 3
-
-
-@pytest.mark.parametrize("name", ["dapo", "gsm8k", "math", "qwen", "r1"])
-def test_a_prompt_asks_for_one_form_of_the_answer(guru, tmp_path, capsys, name):
-    before, after = WRAPPED[name]
-    row = dict(question=before + "What is $17 \\cdot 3$?" + after, answer="51")
-    [p], _, changed, _ = rows_made(guru, tmp_path, capsys, [row])
-    assert p["prompt"].count(r"\boxed") == 1 and "What is $17 \\cdot 3$?" in p["prompt"]
-    assert not any(form in p["prompt"] for form in ("####", "<answer>", "Answer:"))
-    kept = name in ("math", "qwen")
-    assert p["prompt"] == row["question"] if kept else p["prompt"].endswith(BOX)
-    assert changed == dict(turns=0, form=int(not kept), escaped=0)
 
 
 def test_a_box_in_the_question_is_kept():
@@ -591,23 +548,6 @@ def test_golds():
     assert {gold: questions.golds(gold)[0] for gold in GOLDS} == GOLDS
     assert questions.golds(b"34") == ["34"] and questions.golds([3.0, ""]) == ["3"]
     assert questions.golds(["proof", "notfound", "NaN", float("nan"), "5"]) == ["5"]
-
-
-def test_an_answer_that_is_a_float_may_be_an_integer(tmp_path):
-    path = tmp_path / "p.jsonl"
-    path.write_text("".join(json.dumps(dict(id=i, prompt="x", answer=a)) + "\n"
-                            for i, a in enumerate((12.0, 0.5, 7))))
-    assert [p["answer"] for p in read_problems(path)] == ["12", "0.5", "7"]
-
-
-def test_golds_that_no_answer_matches_are_left_out_and_counted(guru, tmp_path, capsys):
-    solution = ("Mara has three loaves and bakes two more every day of the week, so that after a "
-                "week there are seventeen of them on the table.")
-    rows = [dict(question=sentence(i), answer=a) for i, a in enumerate(
-        [r"\frac{2 k n}{n+k-1}-2 \frac{k!n!}{(k+n-1)!", solution, "34", r"\frac{1}{2}"])]
-    problems, counts, _, printed = rows_made(guru, tmp_path, capsys, rows)
-    assert [p["answer"] for p in problems] == ["34", r"\frac{1}{2}"]
-    assert counts["gold_unread"] == 2 and "2 gold unread" in printed
 
 
 TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")],
@@ -646,55 +586,51 @@ def test_cells_without_text_are_counted(guru, tmp_path, capsys, prompt):
 
 def test_columns_that_belong_to_the_question(guru, tmp_path, capsys):
     row = dict(body="Seven red marbles lie in a bowl.", question="How many?", answer="7", level="1")
-    [p], _, _, printed = rows_made(guru, tmp_path, capsys, [row])
-    assert p["prompt"] == f"How many? {BOX}" and "--question_key=body,question" in printed
-    assert "level" not in printed
-    [p], _, _, printed = rows_made(guru, tmp_path, capsys, [row], "--question_key=body,question")
-    assert p["prompt"] == f"{row['body']}\nHow many? {BOX}" and "not read" not in printed
+    for words, prompt in (([], "How many?"),
+                          (["--question_key=body,question"], f"{row['body']}\nHow many?")):
+        [p], _, _, printed = rows_made(guru, tmp_path, capsys, [row], *words)
+        assert p["prompt"] == f"{prompt} {BOX}" and "level" not in printed
+        assert ("--question_key=body,question" in printed) == (not words)
 
 
-SHAPES = dict(  # file: (columns of a row, prompt, answer)
-    gsm8k=(dict(question="A cup holds 9. How many do two hold?",
-                answer="9*2=<<9*2=18>>18.\n#### 18"),
-           "A cup holds 9. How many do two hold?", "18"),
-    math=(dict(problem="Find $x$ if $2x=1$.", level="Level 1", type="Algebra",
-               solution=r"So $x=\boxed{\frac12}$."), "Find $x$ if $2x=1$.", r"\frac12"),
-    dapo=(dict(data_source="math_dapo", prompt=[dict(
-        content=DAPO[0] + "Find $x$ if $2x=1$." + DAPO[1], role="user")], ability="MATH",
-        reward_model=dict(ground_truth="34", style="rule-lighteval/MATH_v2"),
-        extra_info=dict(index="9a9b6eb4")),
-        "Solve the following math problem step by step. Find $x$ if $2x=1$.", "34"))
+SHAPES = [  # (columns of a row, prompt, answer): GSM8K, MATH and DAPO
+    (dict(question="How many do two hold?", answer="9*2=<<9*2=18>>18.\n#### 18"),
+     "How many do two hold?", "18"),
+    (dict(problem="Find $x$ if $2x=1$.", level="Level 1", type="Algebra",
+          solution=r"So $x=\boxed{\frac12}$."), "Find $x$ if $2x=1$.", r"\frac12"),
+    (dict(data_source="math_dapo", ability="MATH", extra_info=dict(index="9a9b6eb4"),
+          prompt=[dict(content=DAPO[0] + "Find $x$ if $2x=1$." + DAPO[1], role="user")],
+          reward_model=dict(ground_truth="34", style="rule-lighteval/MATH_v2")),
+     "Solve the following math problem step by step. Find $x$ if $2x=1$.", "34")]
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_columns_of_known_data_sets(guru, tmp_path, name):
-    row, prompt, answer = SHAPES[name]
+@pytest.mark.parametrize("row, prompt, answer", SHAPES)
+def test_columns_of_known_data_sets(guru, tmp_path, capsys, row, prompt, answer):
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "in.parquet")
-    guru.main([f"--data={tmp_path / 'out'}", f"--source={tmp_path / 'in.parquet'}", "--model=none",
-               "--against=none"])
-    [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
+    [p], *_ = rows_made(guru, tmp_path, capsys, tmp_path / "in.parquet")
     assert (" ".join(p["prompt"].split()), p["answer"]) == (f"{prompt} {BOX}", answer)
 
 
 def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
-    """U+2028 and U+0085 are text; a BOM and CRLF are read."""
-    raw = ('\ufeff{"id": 1, "prompt": "3\u00d73\u2028or\u0085not?", "answer": "9"}\r\n'
-           '\r\n{"id": 2, "prompt": "2+2?", "answer": 4}\r\n').encode()
-    (tmp_path / "p.jsonl").write_bytes(raw)
-    want = ["3\u00d73\u2028or\u0085not?", "2+2?"]
-    assert [p["prompt"] for p in sample.read_problems(tmp_path / "p.jsonl")] == want
+    """U+2028 and U+0085 are text; a BOM and CRLF are read. A float may be an integer."""
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(('\ufeff{"id": 1, "prompt": "3\u00d73\u2028or\u0085?", "answer": 12.0}\r\n\r\n'
+                      '{"id": 2, "prompt": "2+2?", "answer": 0.5}\r\n'
+                      '{"id": 3, "prompt": "2+3?", "answer": 7}\r\n').encode())
+    want = [("3\u00d73\u2028or\u0085?", "12"), ("2+2?", "0.5"), ("2+3?", "7")]
+    assert [(p["prompt"], p["answer"]) for p in read_problems(path)] == want
     (tmp_path / "read.py").write_text(
         "import sys\nsys.path.insert(0, sys.argv[1])\nfrom core.problems import read_problems\n"
-        "print(ascii([p['prompt'] for p in read_problems(sys.argv[2])]))\n")
-    env = dict(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+        "print(ascii([(p['prompt'], p['answer']) for p in read_problems(sys.argv[2])]))\n")
     # the paths are words, because in this locale a script could not contain a path with an umlaut
-    done = script(tmp_path / "read.py", ROOT, tmp_path / "p.jsonl", env=env)
+    done = script(tmp_path / "read.py", ROOT, path,
+                  env=dict(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0"))
     assert done.stdout.strip() == ascii(want), done
     for raw, why in ((b'{"id": 1, "prompt": "\xd7", "answer": "1"}', ":1: not UTF-8 text"),
                      (b'{"id": 1, "prompt": [{"role": "user"}], "answer": "1"}', "not text")):
-        (tmp_path / "p.jsonl").write_bytes(raw)
+        path.write_bytes(raw)
         with pytest.raises(config.BadInput, match=why):
-            sample.read_problems(tmp_path / "p.jsonl")
+            read_problems(path)
 
 
 def test_split_all(tmp_path, script):
@@ -717,6 +653,8 @@ def test_split_all(tmp_path, script):
 # Golds that an answer can match, leaks in other LaTeX, prompts that occur twice
 
 # {gold in the file: (a right answer, a wrong answer), or None if it is left out}
+MATRIX = (r"\begin{pmatrix}2&4\\1&2\end{pmatrix}", r"\begin{pmatrix}2&1\\4&2\end{pmatrix}")
+# {gold in the file: (a right answer, a wrong answer), or None if it is left out}
 REPAIRED = {
     r"\\left[-1, \\frac{\\sqrt{2}}{2}\\right]": (r"[-1,\frac{\sqrt{2}}{2}]", "[-1,1]"),
     r"5.88\\%": (r"5.88\%", r"6\%"),
@@ -724,14 +662,14 @@ REPAIRED = {
     r"\\sqrt{3}\\pi": (r"\sqrt{3}\pi", r"\sqrt{2}\pi"),
     r"\\{1, 2\\}": (r"\{2,1\}", r"\{1,3\}"),
     r"x \\in (-\\infty, 2)": (r"(-\infty,2)", r"(2,\infty)"),
-    r"\\begin{pmatrix} 2 & 4 \\\\ 1 & 2 \\end{pmatrix}":
-        (r"\begin{pmatrix}2&4\\1&2\end{pmatrix}", r"\begin{pmatrix}2&1\\4&2\end{pmatrix}"),
-    r"\begin{pmatrix} 2 & 4 \\ 1 & 2 \end{pmatrix}":
-        (r"\begin{pmatrix}2&4\\1&2\end{pmatrix}", r"\begin{pmatrix}2&1\\4&2\end{pmatrix}"),
+    r"\\begin{pmatrix} 2 & 4 \\\\ 1 & 2 \\end{pmatrix}": MATRIX,
+    r"\begin{pmatrix} 2 & 4 \\ 1 & 2 \end{pmatrix}": MATRIX,
     r"\begin{pmatrix}x\\y\end{pmatrix}":
         (r"\begin{pmatrix}x\\y\end{pmatrix}", r"\begin{pmatrix}y\\x\end{pmatrix}"),
     r"\frac{1}{2} \\text{ or } 3": ("0.5, 3", "3"),
-    r"\\frac{1}{2": None, r"\frac{1}{0}": None, r"\left(1,2": None, r"x^{": None}
+    r"\\frac{1}{2": None, r"\frac{1}{0}": None, r"\left(1,2": None, r"x^{": None,
+    "Mara has three loaves and bakes two more every day of the week, so that after a week there "
+    "are seventeen of them on the table.": None}
 # (gold in the file, gold that is kept): boxes of solutions, numbers of JSON and numpy, choices
 KEPT = [
     (r"So $x=\boxed 9$.", "9"), (r"So it is $\boxed{7}$. We could also see \boxed{7}.", "7"),
@@ -749,22 +687,17 @@ KEPT = [
     ("E. five", "E. five")]  # the question lists A to D
 
 
-def verdicts(pairs):
-    import verifier
-    return verifier.check_math([(gold, rf"\boxed{{{answer}}}") for gold, answer in pairs],
-                               dict(verify_s=10.0, verify_bytes=1024))
-
-
 def test_golds_with_doubled_backslashes_are_repaired_or_left_out(guru, tmp_path, capsys):
     rows = [dict(problem=sentence(i), answer=gold) for i, gold in enumerate(REPAIRED)]
     problems, counts, changed, printed = rows_made(guru, tmp_path, capsys, rows)
-    assert counts["gold_unread"] == 4 and changed["escaped"] == 8
-    assert "8 golds had doubled backslashes" in printed and "4 gold unread" in printed
+    assert counts["gold_unread"] == 5 and changed["escaped"] == 8
+    assert "8 golds had doubled backslashes" in printed and "5 gold unread" in printed
     wanted = [answers for answers in REPAIRED.values() if answers]
-    right, wrong = ([(p["answer"], answers[k]) for p, answers in zip(problems, wanted)]
-                    for k in (0, 1))
     assert len(problems) == len(wanted)
-    assert verdicts(right) == ["right"] * len(right) and "right" not in verdicts(wrong)
+    right, wrong = (verifier.check_math([(p["answer"], rf"\boxed{{{answers[k]}}}")
+                                         for p, answers in zip(problems, wanted)],
+                                        dict(verify_s=10.0, verify_bytes=1024)) for k in (0, 1))
+    assert right == ["right"] * len(right) and "right" not in wrong
 
 
 def test_golds_of_solutions_numbers_and_choices(guru, tmp_path, capsys):
@@ -817,7 +750,6 @@ def test_a_prompt_under_two_ids_is_not_in_both_parts(tmp_path, all_problems):
     else:
         counts = {p["id"]: {0: 0, cfg["s"]: 3 * i % (cfg["s"] + 1)} for i, p in enumerate(problems)}
         splits = sample.make_splits(problems, counts, cfg)
-    prompts = {part: {p["prompt"].strip() for split in splits.values() for p in split[part]}
-               for part in ("train", "val")}
-    assert len(prompts["train"]) > 20 and len(prompts["val"]) > 8
-    assert not prompts["train"] & prompts["val"]
+    train, val = ({p["prompt"].strip() for split in splits.values() for p in split[part]}
+                  for part in ("train", "val"))
+    assert len(train) > 20 and len(val) > 8 and not train & val
