@@ -1,6 +1,7 @@
 """The verifier: known verdicts on pairs, rewards of a user, hostile answers, killed processes."""
+import contextlib
 import functools
-import inspect
+import importlib
 import itertools
 import os
 import random
@@ -19,7 +20,7 @@ import torch
 
 import config
 import verifier
-from conftest import PATIENCE, ROOT
+from conftest import PATIENCE, ROOT, wait_for
 from config import BadInput
 from core import math_answers, sandbox
 from core.sandbox import ERROR, TIMEOUT
@@ -66,16 +67,18 @@ def box(answer):
     return rf"So the answer is $\boxed{{{answer}}}$."
 
 
+def stat(pid):
+    """Return the fields of /proc/PID/stat from the state on."""
+    return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+
+
 def processes():
     """Return {pid: (parent, session, state)} of this machine."""
     table = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            fields = open(f"/proc/{name}/stat").read().rpartition(")")[2].split()
-            state, parent, _, session = fields[:4]
-        except OSError:
-            continue
-        table[int(name)] = int(parent), int(session), state
+        with contextlib.suppress(OSError):
+            state, parent, _, session = stat(name)[:4]
+            table[int(name)] = int(parent), int(session), state
     return table
 
 
@@ -86,10 +89,7 @@ def children(pid):
 
 def cpu(pid):
     """Return the CPU seconds of a process and of all its children, also of dead children."""
-    ticks = 0
-    for one in [pid, *children(pid)]:
-        fields = open(f"/proc/{one}/stat").read().rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))
+    ticks = sum(int(field) for one in [pid, *children(pid)] for field in stat(one)[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -100,13 +100,6 @@ def memory(pid, field):
                                for line in open(f"/proc/{pid}/status") if line.startswith(field)))
     except (OSError, StopIteration):
         return 0
-
-
-def until(condition, seconds=PATIENCE):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, inspect.getsource(condition)
-        time.sleep(0.02)
 
 
 def close(pool):
@@ -167,10 +160,10 @@ def test_known_verdicts(one):
 
 
 def test_check_math_returns_verdicts_as_words(one):
-    pairs = [(r"\frac{1}{2}", box("0.5")), ("1", box("2")), ("1", "no box"), ("1", box("1" * 2000)),
-             ("1", box("10^{10^{10}}"))]
-    verdicts = verifier.check_math(pairs, dict(config.config, verify_s=2.0))
-    assert verdicts[:4] == ["right", "wrong", "wrong", "error"] and verdicts[4] != "right"
+    texts = [box("0.5"), box("2"), "no box", box("1" * 2000), box("10^{10^{10}}")]
+    *verdicts, huge = verifier.check_math([(r"\frac{1}{2}", text) for text in texts],
+                                          dict(config.config, verify_s=2.0))
+    assert verdicts == ["right", "wrong", "wrong", "error"] and huge != "right"
 
 
 @pytest.mark.parametrize("kind", LIMITS)
@@ -182,33 +175,20 @@ def test_limits_are_those_of_the_library(kind, one):
         assert check_math([(gold, box(answer))], CFG) == [not true]
 
 
-@pytest.mark.parametrize("gold, answer", [("5", "2+3=5"), ("7", "10-3=7"),
-                                          (r"\frac{1}{2}", r"1-\frac{1}{2}=\frac{1}{2}")])
-def test_gold_and_answer_are_not_symmetric(gold, answer, one):
-    """If the answer is an equation, its last number counts. If the gold is an equation, the answer
-    must be an equation too.
-    """
-    verdicts = check_math([(gold, box(answer)), (answer, box(gold))], CFG)
-    assert verdicts == [1, 0]
-
-
 def test_equal_pairs_are_graded_once(one, monkeypatch):
-    pool, asked = one, []
-    ask = pool.ask
-    monkeypatch.setattr(pool, "ask", lambda *words: asked.append(words) or ask(*words))
-    pairs = [("1", box("1")), ("1", box("2")), ("1", "so " + box("1")), ("2", box("2")),
-             ("1", box("1")), ("1", box("2"))]
-    assert check_math(pairs, CFG) == [1, 0, 1, 1, 1, 0]
+    asked, ask = [], one.ask
+    monkeypatch.setattr(one, "ask", lambda *words: asked.append(words) or ask(*words))
+    pairs = [("1", box("1")), ("1", box("2")), ("1", "so " + box("1")), ("2", box("2"))]
+    assert check_math(pairs + pairs[:2], CFG) == [1, 0, 1, 1, 1, 0]
     assert sorted(asked) == [("1", "1", 20.0), ("1", "2", 20.0), ("2", "2", 20.0)]
 
 
 def test_workers_and_order_change_no_verdict(make_pool):
-    pairs = [(gold, box(answer)) for gold, answer, _ in PAIRS[::6]]
-    true = [right for *_, right in PAIRS[::6]]
+    golds, answers, true = map(list, zip(*PAIRS[::6]))
+    pairs = list(zip(golds, map(box, answers)))
     for workers in 1, 3:
         make_pool(workers)
-        assert check_math(pairs, CFG) == true
-        assert check_math(pairs[::-1], CFG) == true[::-1]
+        assert check_math(pairs, CFG) == check_math(pairs[::-1], CFG)[::-1] == true
 
 
 # -------------------------------------------------------------------------------------------------
@@ -265,7 +245,6 @@ def test_boxed_is_linear(piece):
 
 def grade(problems, texts, cfg, tokenizer=None):
     """Return what verifier.grade returns for the texts of n rollouts per problem."""
-    import torch
     # rollout i is the one token i, which stands for texts[i]
     tokenizer = SimpleNamespace(
         chat_template=getattr(tokenizer, "chat_template", None), all_special_ids=[],
@@ -278,7 +257,6 @@ def grade(problems, texts, cfg, tokenizer=None):
 
 def test_grade_counts_timeouts_and_errors(one):
     """Rewards are (P, n) in order. Equal answers are graded once, but each rollout is counted."""
-    import torch
     slow = box("9^{9^{9^{9^9}}}+x")
     texts = [box("5"), slow, box("1" * 2000), "5", box("5"), slow, r"<think>\boxed{5}",
              r"<think>5</think> \boxed{x=5}"]
@@ -293,14 +271,11 @@ def test_a_template_that_opens_the_thinking(prepare, one):
     tokenizer = prepare.make_tokenizer()
     assert not verifier.opens_thinking(tokenizer)
     turns = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
-    opened = {"A:": False, "A:<think>": True, "A:<think></think>": False, "A:</think><think>": True}
+    opened = {"A:": False, "A:<think></think>": False, "A:{# it may write <think> #}": False,
+              "A:</think><think>": True, "A:<think>": True}
     for end, opens in opened.items():
         tokenizer.chat_template = turns + end + "{% endif %}"
         assert verifier.opens_thinking(tokenizer) == opens
-    tokenizer.chat_template = (turns + "A:{% endif %}"
-                               "{# the model itself may write <think> #}")
-    assert not verifier.opens_thinking(tokenizer)
-    tokenizer.chat_template = turns + "A:<think>{% endif %}"
     texts = [r"\boxed{5}", r"\boxed{4}</think>\boxed{5}", r"\boxed{5}</think>"]
     rewards, _ = grade([dict(answer="5")], texts, CFG | dict(verifier="math"), tokenizer)
     assert rewards.tolist() == [[0, 1, 0]]
@@ -345,16 +320,15 @@ def test_a_reward_that_fails_is_named(monkeypatch):
         grade([dict(id="p7", answer="1")], ["x"], dict(verifier="exact"))
 
 
-def test_thinking_that_is_special_tokens_is_kept():
+def test_thinking_that_is_special_tokens_is_kept(monkeypatch):
     tokenizer = SimpleNamespace(
         chat_template=None, all_special_ids=[1, 2, 3],
         added_tokens_encoder={"<think>": 1, "</think>": 2, "</s>": 3},
         batch_decode=lambda rows: [" ".join(f"t{i}" for i in row) for row in rows])
     seen = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(verifier.REWARDS, "exact", lambda p, text, cfg: seen.append(text) or 1.0)
-        rollouts = dict(tokens=torch.tensor([[5, 2, 6, 3, 0]]), length=torch.tensor([4]))
-        verifier.grade([dict(id=1)], rollouts, tokenizer, dict(verifier="exact"))
+    monkeypatch.setitem(verifier.REWARDS, "exact", lambda p, text, cfg: seen.append(text) or 1.0)
+    rollouts = dict(tokens=torch.tensor([[5, 2, 6, 3, 0]]), length=torch.tensor([4]))
+    verifier.grade([dict(id=1)], rollouts, tokenizer, dict(verifier="exact"))
     assert seen == ["t5 t2 t6"]
 
 
@@ -373,15 +347,13 @@ def test_a_reward_outside_of_0_to_1_is_refused(monkeypatch, value):
 @pytest.mark.parametrize("script", ["train_grpo", "evaluate", "sample"])
 def test_an_unknown_verifier(script, tiny, monkeypatch, tmp_path):
     """An unknown --verifier is refused before a model is loaded. The error names the known ones."""
-    import importlib
     monkeypatch.chdir(tmp_path)
-    main, words = importlib.import_module(script).main, [*tiny.words, "--B_p=4", "--n=4", "--C=16"]
     monkeypatch.setattr("core.models.load_errors", None)
+    words = [*tiny.words, "--B_p=4", "--n=4", "--C=16", "--verifier=exactly"]
     with pytest.raises(BadInput,
                        match="--verifier=exactly: expected one of math, exact, .*is exact$"):
-        main([*words, "--verifier=exactly"])
+        importlib.import_module(script).main(words)
     assert not any(tmp_path.iterdir())
-    config.choose("verifier", "math", verifier.REWARDS)
     monkeypatch.setitem(verifier.REWARDS, "exactly", verifier.exact)
     config.choose("verifier", "exactly", verifier.REWARDS)
 
@@ -547,14 +519,13 @@ HANGS = "9^{9^{9^{9^9}}}+x"  # hangs in the C code for an integer power
 
 
 def busy(pool):
-    """Start a hanging answer with a limit of 60 s. Return the thread and a list for its verdict."""
-    verdicts = []
-    thread = threading.Thread(target=lambda: verdicts.extend(pool.verify([("7919", HANGS)], 60)))
-    server = servers(pool)[0].pid
+    """Start an answer that hangs. Return the thread and a list for its verdict."""
+    verdicts, server = [], servers(pool)[0].pid
+    thread = threading.Thread(
+        target=lambda: verdicts.extend(pool.verify([("7919", HANGS)], 2 * PATIENCE)))
     before = cpu(server)
     thread.start()
-    until(lambda: pool.free.empty())
-    until(lambda: cpu(server) > before + 0.1)  # until the child computes the power
+    wait_for(lambda: cpu(server) > before + 0.1)  # until the child computes the power
     return thread, verdicts
 
 
@@ -589,13 +560,11 @@ class Naive(sandbox.Pool):
 
 
 def test_the_limit_counts_cpu_time():
-    """An answer that waits, as on a busy machine, is graded.
-
-    An answer that computes for longer than the limit is killed. An answer that waits for CLOCK
-    times the limit is killed too.
+    """An answer that waits, as on a busy machine, is graded, unless it waits for CLOCK times the
+    limit. An answer that computes for longer than the limit is killed.
     """
     pool = Naive("math", 1)
-    waits, works, never = "time.sleep(1)", "while True: pass", "time.sleep(99)"
+    waits, works, never = "time.sleep(0.5)", "while True: pass", "time.sleep(999)"
     answers = [("", f"import time\n{text}") for text in (waits, works, never, "1")]
     assert pool.verify(answers, 0.25) == [1, TIMEOUT, TIMEOUT, 1]
     close(pool)
@@ -614,12 +583,11 @@ def test_killed_at_work(who, make_pool):
     thread, verdicts = busy(pool)
     for pid in dict(child=[child], server=[process.pid], both=[child, process.pid])[who]:
         os.kill(pid, signal.SIGKILL)
-    thread.join(20)
+    thread.join(PATIENCE)
     assert verdicts == [ERROR]
     assert pool.verify([("5", "5"), ("5", "6")], 20) == [1, 0]
     assert len(os.listdir("/proc/self/fd")) == fds
-    assert not [pid for pid, (parent, _, state) in processes().items() if parent == os.getpid()
-                and state == "Z"]
+    assert (os.getpid(), "Z") not in [(up, state) for up, _, state in processes().values()]
 
 
 @pytest.mark.parametrize("answer, stop_child", [("7919", True), (HANGS, False),
@@ -635,10 +603,9 @@ def test_stopped_processes_are_killed(answer, stop_child, make_pool, monkeypatch
     (process,) = servers(pool)
     for pid in [process.pid, *children(process.pid) * stop_child]:
         os.kill(pid, signal.SIGSTOP)
-    start = time.monotonic()
     assert pool.verify([("7919", answer)], 0.5) == [ERROR]
+    assert process.returncode == -signal.SIGKILL
     assert pool.verify([("5", "5" + " " * 10 ** 6), ("5", "6")], 20) == [1, 0]
-    assert time.monotonic() - start < 100 and process.returncode == -signal.SIGKILL
 
 
 PARENT = """
@@ -670,16 +637,17 @@ def test_no_process_is_left_when_the_main_process_is_killed():
     """After kill -9 of the main process, its pool ends within the limit of the last answer."""
     again = f"""
 threading.Thread(target=pool.verify, args=([('1', '{HANGS}'), ('2', '{HANGS}')], 2.0)).start()
-time.sleep(1)
+while not pool.free.empty():
+    time.sleep(0.01)
 print('busy', flush=True)"""
     parent = run_parent(after=again)
     lines = [parent.stdout.readline().strip() for _ in range(4)]
     assert lines == ["1.0", "0.0", str(TIMEOUT), "busy"]
-    below = {pid for pid, (up, *_) in processes().items() if up == parent.pid}
+    below = children(parent.pid)
     assert len(below) == 2
     parent.kill(), parent.communicate()
-    until(lambda: not [pid for pid, (_, session, state) in processes().items() if session in below
-                       and state != "Z"])
+    wait_for(lambda: not [pid for pid, (_, session, state) in processes().items()
+                          if session in below and state != "Z"])
 
 
 def test_ctrl_c_ends_the_call_and_not_the_pool(make_pool, monkeypatch):
@@ -716,9 +684,7 @@ def test_children_are_replaced():
 
 
 def test_memory_is_capped(one):
-    """A child can map at most MEMORY bytes; an answer that needs more is an ERROR. A child can
-    write no file.
-    """
+    """A child maps at most MEMORY bytes and writes no file. If it needs more, that is an ERROR."""
     assert one.verify([("5", "5")], 20) == [1]  # the child has started
     (process,) = servers(one)
     for pid in [process.pid, *children(process.pid)]:
