@@ -9,16 +9,14 @@ r"""train_grpo.py: train a model by RL on C = B_p n M rollouts -> runs/SWEEP/RUN
 The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/. The same
 command resumes a run that was stopped or killed, and a larger --C continues a finished one. After
 you edit the code, --out=FOLDER starts a new run. Every random draw depends only on the seed, the
-step, the problem and the rollout's index in its group. So with the transformers engine a resumed
+step, the problem and the rollout's index in its group, so with the transformers engine a resumed
 run writes the log of an uninterrupted one.
 
 The method is the paper's: groups of n rollouts at temperature 0.6, A = (r - mean) / std, importance
-weights against the engine's log-probs, one step of AdamW per batch (on-policy), 10 warm-up updates,
+weights against the engine's log-probs, one step of AdamW per batch, 10 warm-up updates,
 lr = lr_base sqrt(B / 1024), and KL and entropy terms for easy problems only (--recipe). docs/log.md
-has the objectives, also of PPO and CISPO.
-
-To change the objective, edit `advantages` or `policy_loss`; `update` adds the KL and entropy terms.
-To add a key, add a line to `config` in config.py. Needs config.py, verifier.py and core/.
+has the objectives. To change the objective, edit `advantages` or `policy_loss`; `update` adds the
+KL and entropy terms. To add a key, add a line to `config` in config.py.
 """
 import collections
 import contextlib
@@ -60,10 +58,8 @@ def advantages(rewards):
 
 
 def mixed_groups(rewards):
-    """Return a (B_p,) bool mask of the groups whose rewards (B_p, n) are not all equal.
-
-    It does not compare the std with 0, which in fp32 n equal rewards of 0.7 may miss.
-    """
+    """Return a (B_p,) bool mask of the groups whose rewards (B_p, n) are not all equal. In fp32 the
+    std of n rewards of 0.7 may be above 0."""
     return (rewards != rewards[:, :1]).any(1)
 
 
@@ -71,10 +67,9 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
     """Return the policy term of each token. All tensors are (N,).
 
     Let w = weight (see `importance_weights`), A = advantage, ratio = exp(logp - logp_old) and
-    c(x) = clip(x, 1 - eps_low, 1 + eps_high).
-    The term of grpo and ppo is -w min(ratio A, c(ratio) A), that of cispo -w sg(c(ratio)) A logp
-    (MiniMax-M1, eq. 4), where sg stops the gradient. If A is 0, the term is 0, even if exp() would
-    overflow. Needs torch.
+    c(x) = clip(x, 1 - eps_low, 1 + eps_high). The term of grpo and ppo is -w min(ratio A,
+    c(ratio) A), that of cispo -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), where sg stops the
+    gradient. It is 0 if A is 0, even if exp() would overflow. Needs torch.
     """
     import torch
     ratio = (logp - logp_old).where(advantage != 0, 0.0).exp()
@@ -85,11 +80,8 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
 
 
 def importance_weights(logp, logp_engine, cap):
-    """Return truncated importance weights (N,): min(exp(logp - logp_engine), cap), detached.
-
-    They correct for rounding in the engine. The weight is 1 if cap is 0, or if the engine returned
-    NaN or an infinite number.
-    """
+    """Return truncated importance weights (N,): min(exp(logp - logp_engine), cap), detached. They
+    correct for rounding in the engine, and are 1 if cap is 0 or logp_engine is not finite."""
     import torch
     logp = logp.detach()
     if not cap:
@@ -122,9 +114,8 @@ def gae(values, rewards, lengths, gamma, lam):
 
     values (R, T): the critic's value before each token, then padding. rewards (R,): given at the
     last token. lengths (R,): tokens of each response. A_t = delta_t + gamma lam A_{t+1} with
-    delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the end. In the padding, A is 0.
-    Example: values [0.5, 0.2], reward 1 and gamma = lam = 0.5 give
-    delta = [0.5 * 0.2 - 0.5, 1 - 0.2] = [-0.4, 0.8] and A = [-0.2, 0.8].
+    delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the end. In the padding, A is 0. Values
+    [0.5, 0.2], reward 1 and gamma = lam = 0.5 give delta = [-0.4, 0.8] and A = [-0.2, 0.8].
     """
     import torch
     T = values.shape[1]
@@ -140,10 +131,8 @@ def gae(values, rewards, lengths, gamma, lam):
 
 
 def value_loss(value, value_old, target, clip):
-    """Return the critic's loss of each token, (N,): half the squared error of `value`.
-
-    If clip > 0, `value` is also clipped to value_old +- clip, and the larger error counts (veRL).
-    """
+    """Return the critic's loss of each token, (N,): half the squared error of `value`, or of
+    `value` clipped to value_old +- clip if this error is larger and clip > 0 (veRL)."""
     import torch
     error = (value - target).square()
     if clip:
@@ -153,11 +142,8 @@ def value_loss(value, value_old, target, clip):
 
 
 def batch_indices(step, B_p, D, seed):
-    """Return the indices (0 to D - 1) of the B_p problems in the batch of `step` (1, 2, ...).
-
-    Each epoch has its own seeded order. If D = 3 and B_p = 2, steps 1 and 2 use the three problems
-    of one epoch and the first problem of the next.
-    """
+    """Return the indices (0 to D - 1) of the B_p problems in the batch of `step` (1, 2, ...). Each
+    epoch has its own seeded order, and a batch may span two."""
     visits = range((step - 1) * B_p, step * B_p)
     order = {}
     for epoch in {visit // D for visit in visits}:
@@ -170,11 +156,11 @@ def batch_indices(step, B_p, D, seed):
 
 
 def micro_batches(lengths, micro_tokens, packed=False):
-    """Cut rows into micro-batches; return each micro-batch as a list of row indices.
+    """Cut rows into micro-batches, lists of row indices, the longest rows first.
 
-    A micro-batch has at most `micro_tokens` tokens unless it is a single row. The longest rows come
-    first. If rows are not packed, padding counts too, and a new micro-batch also begins if 128
-    tokens and 10% of it would be padding, because one more pass on a CPU takes less time.
+    A micro-batch has at most `micro_tokens` tokens unless it is a single row. If rows are not
+    packed, padding counts too, and a new micro-batch also begins if 128 tokens and 10% of it would
+    be padding, because one more pass on a CPU takes less time.
     """
     batches, total = [], 0
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -190,19 +176,14 @@ def micro_batches(lengths, micro_tokens, packed=False):
 
 def deal_rows(lengths, ranks):
     """Deal rows to ranks by length; return a list of row indices for each rank, longest first.
-
-    All ranks process their micro-batches in lockstep, so rows of similar lengths go together.
-    """
+    Ranks process micro-batches in lockstep, so rows of similar lengths go together."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     return [order[rank::ranks] for rank in range(ranks)]
 
 
 def token_positions(start, length):
-    """Return (row, position), both (N,): the row and the position of each of N tokens.
-
-    Row i has length[i] tokens from position start[i] on: start [2, 1] and length [1, 2] give row
-    [0, 1, 1] and position [2, 1, 2].
-    """
+    """Return (row, position), both (N,), of all tokens, length[i] of row i from start[i] on: start
+    [2, 1] and length [1, 2] give row [0, 1, 1] and position [2, 1, 2]."""
     import torch
     row = torch.repeat_interleave(torch.arange(len(length), device=length.device), length)
     before = torch.repeat_interleave(length.cumsum(0) - length, length)  # tokens of the rows above
@@ -268,13 +249,11 @@ def token_values(critic, ids, prompt_length, length, dtype="auto"):
 def check_log_probs(model, prompt, cfg):
     """Raise BadInput unless `token_logps` agrees with the logits of the model's own forward pass.
 
-    The first token of `prompt` is taken as a prompt, the next ones (up to 63) as its response. A
-    second row has half of them, so that rows which see each other are noticed.
-    Every rank must call this function with the same prompt.
+    The first token of `prompt` is the prompt, up to 63 more are its response. A second row has half
+    of them, so that rows which see each other are noticed. Every rank must call this function.
     """
     import torch
     device, size = model.device, min(64, max(2, len(prompt)))
-    # two rows, the second with half the tokens of the first
     ids = torch.tensor([(prompt * 2)[:size]] * 2, device=device)
     one = torch.ones(2, dtype=torch.long, device=device)
     length = torch.tensor([size - 1, size // 2], device=device)
@@ -315,12 +294,9 @@ def check_engine(gap, cfg):
 
 
 def gather_batch(part):
-    """Return the whole batch on every rank, with problems ordered by their numbers.
-
-    part: this rank's `numbers`, `prompts` and `rewards` (P, n) of P problems, the `length` (P n,)
-    of each response, and `tokens` and `logps` (N,) of all response tokens, row by row. The result
-    has the same keys.
-    """
+    """Return the whole batch on every rank, with problems ordered by their numbers. It has the keys
+    of `part`: `numbers`, `prompts` and `rewards` (P, n) of P problems, the `length` (P n,) of each
+    response, and `tokens` and `logps` (N,) of all response tokens, row by row."""
     import torch
     if WORLD == 1:
         return part
@@ -338,12 +314,12 @@ def gather_batch(part):
 
 
 def loss_rows(batch, cfg):
-    """Choose the rows of the whole batch that the loss uses; return (rows, in_policy, in_reg, N).
+    """Return (rows, in_policy, in_reg, N) of the whole batch.
 
-    rows: their indices. Without KL term, entropy term and critic, rows whose advantage is 0 have no
-    gradient and are left out, but their tokens count in N[0] and N[1]. in_policy, in_reg (P n,):
-    masks of the rows in the policy term, and in the KL and entropy terms (zero_var_filter). N: the
-    tokens of the policy term, of the KL and entropy terms, and of `rows`.
+    rows: the indices of the rows in the loss. Without KL term, entropy term and critic, rows whose
+    advantage is 0 are left out, but their tokens count in N[0] and N[1]. in_policy, in_reg (P n,):
+    which rows are in the policy term, and in the KL and entropy terms (zero_var_filter). N: tokens
+    of the policy term, of the KL and entropy terms, and of `rows`.
     """
     import torch
     rewards, lengths = batch["rewards"], batch["length"]
@@ -368,14 +344,11 @@ def loss_rows(batch, cfg):
 def pack_batch(batch, cfg, device):
     """Return (tensors, N, has_rows) for the R rollouts whose loss this rank computes.
 
-    tensors: a dict of tensors over the R rollouts or all tokens of their responses, on `device`
-    except for `ids`. N: the counts of `loss_rows`, over all ranks. has_rows: False if no rollout is
-    left for this rank; the tensors then hold one dummy row, because FSDP needs a pass from every
-    rank.
-
-    batch: `step` and, of this rank's P problems, `prompts` (lists of ids), `rollouts` (from
-    engine.generate), `rewards` (P, n) and `numbers`, their positions in the whole batch. After
-    grading, `deal_rows` deals the rows of all ranks by length.
+    tensors: a dict over the R rollouts or all tokens of their responses, on `device` except for
+    `ids`. N: the counts of `loss_rows`, over all ranks. has_rows: False if no rollout is left for
+    this rank; the tensors then hold a dummy row, because FSDP needs a pass from every rank. batch:
+    `step` and, of this rank's P problems, `prompts` (lists of ids), `rollouts` (of
+    engine.generate), `rewards` (P, n) and `numbers`, their positions in the whole batch.
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
@@ -428,11 +401,8 @@ class Learner:
 
 
 def optimizer_step(trained, grad_clip):
-    """Clip the gradients, make one step of each optimizer and clear the gradients.
-
-    Returns the norm of the first model's gradient before clipping. If any norm is not finite, no
-    step is made and the result is nan.
-    """
+    """Clip the gradients, make one step of each optimizer and clear the gradients. Return the norm
+    of the first model's gradient before clipping, or nan and no step if a norm is not finite."""
     import torch
     norms = []
     for _, model, _ in trained:
@@ -450,10 +420,9 @@ def optimizer_step(trained, grad_clip):
 def update_parts(model, flat, cfg, has_rows):
     """Return the micro-batches of an update, a list of namespaces.
 
-    `rows` has the arguments of `response_states`, with ids not yet on the model's device. reward
-    (R,), logp_engine, advantage, in_policy and in_reg (N,) are as in `pack_batch`. A micro-batch
-    with `dummy` does not count: all ranks must call FSDP equally often, so a rank with fewer
-    micro-batches repeats its last one.
+    rows: the arguments of `response_states`, with ids not yet on the model's device. reward (R,),
+    logp_engine, advantage, in_policy, in_reg (N,): as in `pack_batch`. dummy: it does not count.
+    All ranks must call FSDP equally often, so a rank with fewer micro-batches repeats its last one.
     """
     import torch
     from core import packing
@@ -504,9 +473,9 @@ def set_critic_targets(critic, parts, N, cfg):
 def update(learner, batch, cfg):
     """Make cfg["updates"] steps of AdamW, each on the whole batch. Return a dict for the log.
 
-    batch: as in `pack_batch`. Each loss term is a sum over tokens, divided by its number of tokens
-    on all ranks and in all micro-batches, so neither changes the result. Means over the N tokens of
-    the loss are None if N = 0. grad_norm is nan if a step was skipped.
+    batch: as in `pack_batch`. A loss term is a sum over tokens, divided by its tokens on all ranks
+    and in all micro-batches, so neither changes the result. Means over the N tokens of the loss are
+    None if N = 0. grad_norm is nan if a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
@@ -593,9 +562,8 @@ def memory_settings(model, cfg, device, engine_name):
     and warn if the run may not fit.
 
     `activation_checkpointing` becomes true or false, `micro_tokens` may be halved, and `gpu_memory`
-    is the share of the card that vLLM may use. vLLM stays awake if the card has room for an update
-    and a full KV cache, or if several runs share the card, because a sleeping engine must have it
-    to itself.
+    is vLLM's share of the card. It stays awake if the card has room for an update and a full KV
+    cache, or if runs share the card, because a sleeping engine must have it to itself.
     """
     import torch
     bf16, shape = models.is_bf16(cfg["dtype"], device), model.config.get_text_config().to_dict()
@@ -648,8 +616,8 @@ class Run:
                                  and the sum of their rewards
         lora                     the base model and the rank of the adapters, if there are any
 
-    If a checkpoint and an evaluation are due after the same update, the checkpoint comes first, so
-    a run that resumes from it starts with the evaluation. `stop` lists the signals received.
+    A checkpoint comes before an evaluation of the same update, so a run that resumes from it starts
+    with the evaluation. `stop` lists the signals received.
     """
 
     def __init__(self, cfg):
@@ -676,11 +644,8 @@ class Run:
         return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
 
     def open_log(self):
-        """Open the log, lock it against a second process and read its header; rank 0 only.
-
-        Raises BadInput if the log belongs to another experiment; the message names the keys that
-        differ.
-        """
+        """Open the log, lock it against a second process and read its header; rank 0 only. Raise
+        BadInput if the log belongs to another experiment."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "log.jsonl"
         self.log = open(path, "ab", buffering=0)
@@ -706,10 +671,8 @@ class Run:
             print(f"{self.folder}: this run was {text}", file=sys.stderr)
 
     def write(self, record):
-        """Append a record to the log; rank 0 only.
-
-        After the record of a header or an update, store the sizes of log and samples in `state`.
-        """
+        """Append a record to the log; rank 0 only. After a header or an update, store the sizes of
+        log and samples in `state`."""
         if RANK > 0:
             return
         append(self.log, record)
@@ -718,10 +681,8 @@ class Run:
 
     def load_models(self):
         """Load the learner's models and open the generator, the engine that makes the rollouts.
-
-        Raises BadInput if the log names another engine or other base weights, if a prompt may be
-        too long, or if this kind of model cannot be trained.
-        """
+        Raise BadInput if the log names another engine or other base weights, if a prompt may be too
+        long, or if this kind of model cannot be trained."""
         cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
         name = self.engine_name = engine.engine_name(cfg)  # before torch is imported
         before = (self.header or {}).get("engine", name)
@@ -762,11 +723,8 @@ class Run:
         check_log_probs(self.learner.model, self.prompts[0], cfg)
 
     def restore_checkpoint(self):
-        """Load the newest checkpoint, if the run has one, into learner and `state`.
-
-        Returns True if there is no checkpoint, so that the run starts from the beginning. Raises
-        BadInput if the checkpoint is beyond the budget, or if a finished run kept no checkpoint.
-        """
+        """Load the newest checkpoint into learner and `state`; return True if there is none. Raise
+        BadInput if it is beyond the budget, or if a finished run kept none."""
         cfg, folder = self.cfg, self.folder
         has_header, = all_reduce([self.header is not None])  # only rank 0 has read the log
         saved = models.load_checkpoint(folder, self.learner.trained()) if has_header else None
@@ -800,10 +758,8 @@ class Run:
         return saved is None
 
     def begin_log(self, new):
-        """Truncate log and samples to the checkpoint. Write the header of a new log. Rank 0 only.
-
-        Raises BadInput if the log is shorter than it was at the checkpoint.
-        """
+        """Truncate log and samples to the checkpoint, or write the header of a new log; rank 0
+        only. Raise BadInput if the log is shorter than it was at the checkpoint."""
         cfg, folder, state, ckpt = self.cfg, self.folder, self.state, self.folder / "ckpt"
         self.samples = open(folder / "samples.jsonl", "ab", buffering=0)
         if file_size(self.log) < state["log_bytes"]:
@@ -841,10 +797,8 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """Return (correct, total, faults) of all `problems`, as evaluation.count_solved does.
-
-        Each rank evaluates a part of the problems.
-        """
+        """Return (correct, total, faults) of all `problems`, as evaluation.count_solved does, each
+        rank a part of them."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))
@@ -853,23 +807,19 @@ class Run:
         return [int(c) for c in correct], total, faults
 
     def evaluate(self, m):
-        """Evaluate the policy after update m on every validation set, and log the results.
-
-        Also log how many training rollouts were solved since the last evaluation.
-        """
+        """Log evaluations of the policy after update m on every validation set, and how many
+        training rollouts were solved since the last ones."""
         cfg, state, C = self.cfg, self.state, m * self.B
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
             record = evaluation.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
-            # the progress bar shows avg@k, which counts only rewards of 1. If some rewards are
-            # fractions, it also shows the mean reward
+            # for the progress bar: avg@k counts only rewards of 1, `reward` is there for fractions
             if name == "val":
                 self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in
                                          (f"avg@{cfg['k']}", "reward") if key in record)
             self.write(record)
-        # the training problems drawn since the last evaluation, in file order. Before the first
-        # update there are none
+        # the training problems drawn since the last evaluation, in file order
         ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]
         if ids:
             drawn, correct = zip(*[state["seen"][i] for i in ids])
@@ -883,11 +833,8 @@ class Run:
         self.write_pass(m, ids, [cfg["s"]] * len(ids), correct, total, fresh=True, **faults)
 
     def write_pass(self, m, ids, samples, correct, total, **more):
-        """Log how many rollouts of each problem in `ids` were solved, as a record of update m.
-
-        samples: the number of rollouts of each problem. correct: how many of them were solved.
-        total: the sum of all rewards.
-        """
+        """Log how many of `samples` rollouts of each problem in `ids` were solved, `correct`, as a
+        record of update m. total: the sum of all rewards."""
         self.write(dict(
             type="train_pass", step=m, rollouts=m * self.B, ids=ids, samples=samples,
             correct=correct, **evaluation.mean_reward(total, correct, sum(samples)), **more))
@@ -955,17 +902,15 @@ class Run:
             ended = "budget used" if status == "budget" else status
             print(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}",
                   file=sys.stderr)
-        # destroy the process group if the engine is hf. If it is vLLM, vLLM does this at exit
+        # vLLM destroys the process group at exit
         if WORLD > 1 and self.engine_name == "hf":
             import torch
             torch.distributed.destroy_process_group()
 
 
 def build_learner(model, ref, critic, cfg, device, base):
-    """Return the Learner of a run, with its models sharded over the ranks.
-
-    Models on the meta device read their weights from `base`.
-    """
+    """Return the Learner of a run, with its models sharded over the ranks. Models on the meta
+    device read their weights from `base`."""
     import torch
     from core import packing
     passes = [(model, token_logps), (critic, token_values)]
@@ -996,9 +941,8 @@ def build_learner(model, ref, critic, cfg, device, base):
 def stop_at_signals(stop):
     """Install handlers that append SIGTERM and SIGINT (Ctrl-C) to the list `stop`.
 
-    If a signal comes while the run generates, the run drops these rollouts and stops. If a signal
-    comes during an update, the run stops after the update. A second Ctrl-C ends the process at
-    once; the next start resumes from the last checkpoint.
+    A run that generates then drops these rollouts, one in an update finishes it. A second Ctrl-C
+    ends the process at once; the next start resumes from the last checkpoint.
     """
     def handle(number, _):
         if number == signal.SIGINT and stop:
@@ -1103,8 +1047,7 @@ def main(argv):
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:
-                # the last 10 updates were skipped, so save no checkpoint. The newest checkpoint was
-                # saved before the 10 updates, or during them if --keep_at asked for that
+                # no checkpoint: the newest is from before the 10 updates, or one of --keep_at
                 status = "diverged"
                 break
             save = run.due(m, cfg["save_every"]) and not bad
@@ -1114,8 +1057,7 @@ def main(argv):
             bar.update(B)
             bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
-            # this evaluation comes after the last checkpoint. If the run is continued to a larger
-            # C, it resumes from that checkpoint, and this evaluation is cut from its log
+            # a larger C resumes from the last checkpoint and cuts this evaluation from the log
             if not run.due(M, cfg["eval_every"]):
                 run.evaluate(M)
             status = "budget"
