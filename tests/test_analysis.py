@@ -83,7 +83,7 @@ BAD = {  # how a log is spoilt, and why its run is left out
     "no number seed": config_of(seed="three"),
     "no number B_p": config_of(B_p=None),
     "no number lr_base": config_of(lr_base="fast"),
-    "fewer than two evaluations": lambda r: None if r["type"] == "eval" and r["step"] else r,
+    "fewer than two evaluations": lambda r: None if r["type"] == "eval" and r["step"] > 40 else r,
     "not counts": changed(correct=[5] * 20),
     "not counts from": changed(correct=[0.5] * 20),
     "differ in problems": lambda r: r | (dict(correct=[1, 2]) if r["type"] == "eval" and
@@ -124,6 +124,11 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
         edit(path, config_of(D=1000))
     for r in runs.read_sweep(logs[1], epochs=3)[0]:
         assert r["step"][-1] * 32 <= 3000 < (r["step"][-1] + 50) * 32
+    last = runs.read_run(log)["step"][3]  # a pass that ends with an evaluation includes it
+    for path in logs[0].values():
+        edit(path, config_of(D=int(last) * 32))
+    used, _ = runs.read_sweep(logs[1], epochs=1)
+    assert [r["step"][-1] for r in used if r["n"] == 8] == [last]
 
 
 def test_of_two_runs_of_a_cell_the_longer_is_used(logs):
@@ -352,6 +357,53 @@ def test_the_frontier_hands_over_where_it_was_planted(tmp_path):
     assert (p["lo"] <= p["reward"]).all() and (p["reward"] <= p["hi"]).all()
 
 
+@pytest.fixture(scope="module")
+def mixed_sweep():
+    """Return the table of a sweep with two B_p, two lr_base for larger n, and n = 8 ended early."""
+    rows = sweep(1, paper(2), ns=(8, 32, 128), evals=20, P=60)
+    rows += sweep(1, paper(2), ns=(16, 64), B_p=16, seeds=2, evals=20, P=60)
+    rows += [r | dict(lr=2e-6, reward=r["reward"] * (0.96 + r["seed"] / 100)) for r in rows[3:9]]
+    for r in rows[:3]:
+        r |= {key: r[key][:13] for key in ("C", "rollouts", "step", "reward")} | dict(status="")
+    for r in rows:
+        r["config"] |= dict(D=500, n_train=8)
+    return stats.table(rows)
+
+
+def test_numbers_of_a_mixed_sweep(mixed_sweep):
+    """All numbers of the table, the frontier and the report, as they were when the benchmarks on
+    planted and real sweeps were made with them."""
+    t, j = mixed_sweep, 30
+
+    def equal(got, *want):
+        assert np.allclose(np.hstack(got), want, rtol=2e-4, atol=2e-5), np.round(np.hstack(got), 5)
+    equal([t.noise, t.var[j], t.within[j], t.df[j], t.rolls[j]],
+          0.022698, 0.00031827, 0.00053633, 13, 0.010772)
+    equal(t.mean[:, j], 0.60373, 0.63073, 0.57478, 0.59632, 0.57855, 0.63938, 0.62034)
+    equal(t.choice[:, j], 0.60231, 0.62942, 0.57151, 0.59123, 0.57361, 0.62908, 0.61035)
+    equal(stats.difference(t, 1, 3, j), 0.034412, 0.011788, 0.016608)
+    equal([stats.half_width(t, i, j) for i in range(7)],
+          0.057188, 0.061452, 0.054121, 0.056036, 0.05455, 0.056683, 0.055156)
+    assert [sorted(stats.tied(t, k)) for k in (10, 30, -1)] == [
+        [0, 2, 3, 4], [0, 1, 3, 5, 6], [1, 3, 5, 6]]
+    p, of = frontier.panel(t, range(7)), [i for i, c in enumerate(t.cells) if c[0] == 32]
+    equal([p[key][k] for key in ("reward", "lo", "hi") for k in (10, 30, -1)],
+          0.54167, 0.63938, 0.66847, 0.47977, 0.57793, 0.61658, 0.60356, 0.70083, 0.72037)
+    assert [(a, b, clear) for _, a, b, clear in p["switches"]] == [
+        (8, 32, True), (32, 64, False), (64, 128, False)]
+    law = stats.verdict(t, of)
+    assert abs(law["p"] - 0.0715) < 0.01 and abs(law["p_falls"] - 1) < 0.01
+    assert law["sets"] == [[32], [32], [32, 128], [32, 128]]
+    equal([law["ahead"]["gap"], law["ahead"]["half"]], 0.032457, 0.034633)
+    assert frontier.groups(t, "fixed_B") == {'B=256': [0, 2], 'B=1024': [0, 1, 2, 3, 4]}
+    assert frontier.panel(t, [0, 2], whole=True)["C"][-1] == pytest.approx(4e+06, rel=1e-3)
+    rows = [fit.prescribe(t, p, C) for C in (3e5, 2e6, 9e6)]
+    assert [(r["n"], r["M"], r["status"]) for r in rows] == [
+        (8, 1171, "observed"), (128, 488, "observed"), (128, 2197, "extrapolated")]
+    equal([r["epochs"] for r in rows] + [1e6 * r["lr"] for r in rows],
+          74.944, 31.232, 140.61, 0.5, 0.5, 0.5)
+
+
 # --------------------------------------------------------------------------------------------------
 # fit_sigmoid.py
 
@@ -461,7 +513,8 @@ def test_points_of_a_file(tmp_path, capsys):
     C = np.geomspace(1e5, 4e6, 12)
     path.write_text("# n*(C)\nn,C\n" + "".join(f"{n},{c}\n" for c, n in zip(C, 2 ** law(C))))
     text = page(capsys, fit.main, f"--points={path}", "--C=1e6")
-    assert "plateau n = 45" in text and "C = 1M: B_p = 32, n = " in text and (tmp_path / "law.png").exists()
+    assert "plateau n = 45" in text and "C = 1M: B_p = 32, n = " in text
+    assert (tmp_path / "law.png").exists()
     for content, why in (("C,n\n1,2\n", "five or more"), ("a,b\n1,2\n", "columns C and n"),
                          ("C,n\n" + "0,2\n" * 6, "above 0"), ("C,n\n1,x\n", "numbers")):
         path.write_text(content)
