@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import PATIENCE, ROOT, load_prepare, run_script
+from conftest import PATIENCE, ROOT, executable, load_prepare
 from math_verify import parse, verify
 from test_data import BOX as INSTRUCTION, write_verl
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -152,20 +152,18 @@ def check_splits(w):
 def world(tmp_path_factory):
     """Make a data folder from files in the format of Guru and AIME24, a model and its splits."""
     folder = tmp_path_factory.mktemp("real")
-    sums, aime = SUMS, SUMS[::12]
-    make_model(folder / "Half-Knows-1B")
-    check_model(folder / "Half-Knows-1B")
+    sums, aime, model = SUMS, SUMS[::12], folder / "Half-Knows-1B"
+    make_model(model)
+    check_model(model)
     write_verl(folder / "guru.parquet", [(question(*s[:3]), str(s[3])) for s in sums + sums[:3]])
     pq.write_table(pa.Table.from_pylist([dict(id=60 + i, problem=question(*s[:3]),
-                                              solution="by heart", answer=f"{s[3]:03d}", url="",
-                                              year="2024") for i, s in enumerate(aime)]),
-                                              folder / "aime.parquet")
-    w = SimpleNamespace(folder=folder, sums=sums, aime=aime, model=folder / "Half-Knows-1B",
-                        data=folder / "guru", words=[
-        f"--data={folder / 'guru'}", f"--model={folder / 'Half-Knows-1B'}",
-        "--max_prompt_tokens=40", "--max_new_tokens=16"])
-    w.splits = w.data / "splits" / w.model.name
-    run(load_prepare("aime24").main, f"--data={folder / 'aime24'}", f"--model={w.model}",
+                                              answer=f"{s[3]:03d}") for i, s in enumerate(aime)]),
+                   folder / "aime.parquet")
+    w = SimpleNamespace(folder=folder, sums=sums, aime=aime, model=model, data=folder / "guru",
+                        splits=folder / "guru/splits" / model.name, words=[
+                            f"--data={folder / 'guru'}", f"--model={model}",
+                            "--max_prompt_tokens=40", "--max_new_tokens=16"])
+    run(load_prepare("aime24").main, f"--data={folder / 'aime24'}", f"--model={model}",
         f"--source={folder / 'aime.parquet'}")
     run(load_prepare("guru_math").main, *w.words, f"--source={folder / 'guru.parquet'}",
         f"--against={folder / 'aime24/problems.jsonl'}")
@@ -201,24 +199,21 @@ def test_from_a_parquet_to_splits(world):
 
 
 def test_shards_measure_the_same(world, tmp_path, monkeypatch):
-    words = [*world.words, *MEASURE, f"--out={tmp_path / world.model.name}"]
+    out = tmp_path / world.model.name
+    words = [*world.words, *MEASURE, f"--out={out}"]
     for i in (1, 0):
         assert f"shard {i}/2 is measured" in run(sample.main, *words, f"--shard={i}/2")
-        assert not (tmp_path / world.model.name / "difficulty.json").exists()
-    before = sorted(p.name for p in (tmp_path / world.model.name).iterdir())
+    before = sorted(p.name for p in out.iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
     # a header has the hash of all problems, not only of the shard's
-    assert {read_log(tmp_path / world.model.name / name)[0]["set_hash"] for name in before} == {
+    assert {read_log(out / name)[0]["set_hash"] for name in before} == {
         json.loads((world.splits / "difficulty.json").read_text())["set_hash"]}
     # everything is measured, so no model is loaded
     monkeypatch.setattr(engine, "open_engine", None)
     run(sample.main, *words)
-    for path in world.splits.glob("*.jsonl"):
-        if not path.name.startswith("pass_rates"):
-            again = tmp_path / world.model.name / path.name
-            assert again.read_bytes() == path.read_bytes(), path.name
+    assert files_of(out) == files_of(world.splits)
     # the last call measured nothing
-    assert not read_log(tmp_path / world.model.name / "pass_rates.jsonl")
+    assert not read_log(out / "pass_rates.jsonl")
 
 
 @pytest.fixture
@@ -234,10 +229,7 @@ def files_of(folder):
 
 
 def test_levels_that_were_measured_stay(copied):
-    """A later call may ask for no levels or for fewer rollouts.
-
-    The problems that the levels hold out must not become training problems.
-    """
+    """If a later call asks for no levels or for fewer rollouts, no held-out problem is trained."""
     out, words = copied
     before = files_of(out)
     for more in (["--s_zero=0"], ["--s_zero=32"]):
@@ -267,85 +259,82 @@ def test_other_problems_with_the_ids_of_old_ones_are_measured(copied, world, tmp
     assert [(r["id"], r["samples"], r["correct"]) for r in new] == [(lines[0]["id"], 16, 0)]
 
 
+def sweep(world, tmp_path, *words, **env):
+    """Run run_sweep.sh on the problems of `world`, in a data folder without splits."""
+    data = tmp_path / "data"
+    shutil.copytree(world.data, data, dirs_exist_ok=True, ignore=lambda *_: ["splits"])
+    env = os.environ | dict(OUT=str(tmp_path / "sweep"), MODEL=str(world.model),
+                            DATA=str(data)) | env
+    return subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env,
+                          capture_output=True, text=True, timeout=PATIENCE)
+
+
 def test_a_level_to_train_on_is_measured_and_a_misspelt_name_is_not(world, tmp_path):
     """If train_set is missing, run_sweep.sh measures levels only if train_set is a level.
 
     If the name of train_set is a mixture or is misspelt, nothing is measured.
     """
-    env = {k: v for k, v in os.environ.items() if k not in ("NS", "BPS", "C")} | dict(
-        OUT=str(tmp_path / "sweep"), PYTHON=str(tmp_path / "python"), MODEL=str(world.model),
-        DATA=str(tmp_path / "data"), GPUS_PER_RUN="0")
-    (tmp_path / "python").write_text(
-        f'#!/bin/sh\ncase "$1" in sample.py) echo "$@" >> {tmp_path}/said; exit 3;; esac\n'
-        f'exec "{sys.executable}" "$@"\n')
-    (tmp_path / "python").chmod(0o755)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/problems.jsonl").write_bytes((world.data / "problems.jsonl").read_bytes())
+    said = tmp_path / "said"
+    python = executable(tmp_path / "python", f'case "$1" in sample.py) echo "$@" >> {said}; '
+                        f'exit 3;; esac\nexec "{sys.executable}" "$@"\n', "/bin/sh")
     for name, code, zero in (("easy", 3, True), ("level_easy", 3, False), ("extreme", 3, False),
                              ("mix_tri_D6OOO_seed0", 2, None), ("eazy", 2, None)):
         train = tmp_path / "data/splits" / world.model.name / f"{name}_train.jsonl"
-        done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", f"--train_set={train}"],
-                              env=env, capture_output=True, text=True)
-        said = (tmp_path / "said").read_text() if (tmp_path / "said").exists() else ""
-        assert done.returncode == code and bool(said) == (zero is not None), done
-        assert ("--s_zero=0" in said) == bool(zero), done
-        (tmp_path / "said").unlink(missing_ok=True)
+        done = sweep(world, tmp_path, f"--train_set={train}", PYTHON=str(python), GPUS_PER_RUN="0")
+        assert done.returncode == code and said.exists() == (zero is not None), done
+        assert zero is None or ("--s_zero=0" in said.read_text()) == zero, done
+        said.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="module")
 def trained(world, script):
-    """Make a short run on the easy split, evaluated on three sets, that keeps one checkpoint."""
+    """Make a short run, evaluated on three sets, that keeps one checkpoint: (folder, sets)."""
     out = world.folder / "runs/one"
     sets = [world.splits / "easy_val.jsonl", world.splits / "very_easy_val.jsonl",
             world.folder / "aime24/problems.jsonl"]
-    words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}",
-             "--val_set=" + ",".join(map(str, sets)), "--recipe=easy",
-             "--B_p=8", "--n=8", "--lr_base=2e-3", "--eval_every=320", "--save_every=0",
-             "--keep_at=320", "--pass_at=0 320", "--s=12",
-             "--sample_every=1", "--C=640", f"--out={out}"]
-    done = script("train_grpo.py", *words)
+    done = script("train_grpo.py", *world.words, f"--train_set={world.data / 'problems.jsonl'}",
+                  "--val_set=" + ",".join(map(str, sets)), "--recipe=easy", "--B_p=8", "--n=8",
+                  "--lr_base=2e-3", "--eval_every=320", "--save_every=0", "--keep_at=320",
+                  "--pass_at=0 320", "--s=12", "--sample_every=1", "--C=640", f"--out={out}")
     assert done.code == 0, done
-    return out, words, sets
+    return out, sets
 
 
 def test_a_run_logs_every_set(trained, world):
-    out, _, sets = trained
+    out, paths = trained
     records = read_log(out / "log.jsonl")
+    sets = dict(zip(("val", "very_easy_val", "aime24"), map(sample.read_problems, paths)))
     evals = [r for r in records if r["type"] == "eval"]
-    assert [(r["set"], r["rollouts"]) for r in evals] == [(s, c) for c in (0, 320, 640)
-                                                          for s in ("val", "very_easy_val",
-                                                                    "aime24")]
+    assert [(r["rollouts"], r["set"]) for r in evals] == [(c, s) for c in (0, 320, 640)
+                                                          for s in sets]
     for r in evals:
-        problems = sample.read_problems(sets[["val", "very_easy_val", "aime24"].index(r["set"])])
+        problems = sets[r["set"]]
         assert len(r["correct"]) == len(problems) and r["set_hash"] == sample.set_hash(problems)
-        assert r["verifier_timeouts"] == r["verifier_errors"] == 0
         assert r["avg@4"] == pytest.approx(np.mean(r["correct"]) / 4)
     assert all(r["verifier_timeouts"] == r["verifier_errors"] == 0
-               for r in records if r["type"] == "step")
+               for r in records if r["type"] in ("eval", "step"))
     assert evals[-3]["avg@4"] > 0 and len({json.dumps(r["correct"]) for r in evals}) > 3
     # the reader returns the set in `part`
-    for part, problems in (("aime24", world.aime), ("val", sample.read_problems(sets[0]))):
-        assert runs.read_run(out / "log.jsonl", part=part)["reward"].shape[1] == len(problems)
+    for part in ("aime24", "val"):
+        reward = runs.read_run(out / "log.jsonl", part=part)["reward"]
+        assert reward.shape[1] == len(sets[part])
 
 
 def test_rewards_are_those_of_bare_math_verify(trained):
     """Grade the texts in samples.jsonl again with parse and verify, as users of math-verify do."""
-    out, _, _ = trained
-    texts = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    texts = [json.loads(line) for line in open(trained[0] / "samples.jsonl")]
     for r in texts:
         text = r["text"].replace("<|end|>", "")
         right = r"\boxed{" in text and verify(parse(r["answer"]),
                                               parse(text[text.rindex(r"\boxed{"):]))
         assert r["reward"] == float(right), r
-    rewards = [r["reward"] for r in texts]
     # some answers are right in another form
-    assert 0.1 < np.mean(rewards) < 0.95 and any(r["reward"] and r"\frac" in r["text"]
-                                                 for r in texts)
+    assert 0.1 < np.mean([r["reward"] for r in texts]) < 0.95
+    assert any(r["reward"] and r"\frac" in r["text"] for r in texts)
 
 
 def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
-    out, _, _ = trained
-    records = [r for r in read_log(out / "log.jsonl") if r["type"] == "train_pass"]
+    records = [r for r in read_log(trained[0] / "log.jsonl") if r["type"] == "train_pass"]
     fresh = [r for r in records if r.get("fresh")]
     ids = [p["id"] for p in sample.read_problems(world.data / "problems.jsonl")]
     assert [r["rollouts"] for r in fresh] == [0, 320]
@@ -379,7 +368,7 @@ def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
 
 
 def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
-    out, _, sets = trained
+    out, sets = trained
     checkpoint = out / "ckpt/step_00000005"
     said = run(evaluate.main, f"--model={world.model},{checkpoint},{out}",
                f"--val_set={sets[1]},{sets[2]}", "--samples=8",
@@ -426,40 +415,17 @@ def test_bad_words_of_several(world, words, line):
 
 
 def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
-    """Run run_sweep.sh with DATA= and MODEL= from a file to a prescription.
+    """Run run_sweep.sh from a problem file to a prescription.
 
     --device=cpu ignores the GPUs in CUDA_VISIBLE_DEVICES.
     """
-    data = tmp_path / "data"
-    data.mkdir()
-    for name in ("guru_math", "aime24"):
-        (data / name).mkdir()
-    shutil.copy(ROOT / "data/guru_math/prepare.py", data / "guru_math/prepare.py")
-    shutil.copy(world.folder / "guru.parquet", data / "guru_math/math__combined_54.4k.parquet")
-    shutil.copy(world.folder / "aime.parquet", data / "aime24/train-00000-of-00001.parquet")
-    aime = run_script("data/aime24/prepare.py", f"--data={data / 'aime24'}", "--model=none")
-    assert aime.code == 0, aime
-    made = run_script("data/guru_math/prepare.py", f"--data={data / 'guru_math'}",
-                      f"--model={world.model}", "--max_prompt_tokens=40",
-                      f"--against={data / 'aime24/problems.jsonl'}")
-    assert made.code == 0, made
-    free = {k: v for k, v in os.environ.items()
-            if k not in ("NS", "BPS", "C", "B_MAX", "SEEDS", "JOBS", "DATA", "DRY_RUN",
-                         "GPUS_PER_RUN")}
-    env = free | dict(OUT=str(tmp_path / "sweep"), PYTHON=sys.executable, MODEL=str(world.model),
-                      DATA=str(data / "guru_math"), NS="2",
-                      BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", PYTHONPATH=str(ROOT),
-                      HF_HUB_OFFLINE="1")
-    words = ["--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16", "--n_val=6",
-             "--eval_every=16", "--save_every=0"]
-    done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy", *words], env=env,
-                          capture_output=True, text=True, timeout=PATIENCE)
+    done = sweep(world, tmp_path, "--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16",
+                 "--n_val=6", "--eval_every=16", "--save_every=0", PYTHON=sys.executable, NS="2",
+                 BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", HF_HUB_OFFLINE="1")
     assert done.returncode == 0, done
-    splits = data / "guru_math/splits" / world.model.name
+    splits = tmp_path / "data/splits" / world.model.name
     assert {"pass_rates.jsonl", "easy_train.jsonl"} <= {p.name for p in splits.iterdir()}
-    manifest = json.loads((data / "guru_math/manifest.json").read_text())
-    assert manifest["settings"]["max_prompt_tokens"] == 40
-    assert len([p for p in (tmp_path / "sweep").glob("[!.]*/log.jsonl")
-                if read_log(p)[-1].get("status") == "budget"]) == 1
+    [log] = (tmp_path / "sweep").glob("[!.]*/log.jsonl")
+    assert read_log(log)[-1]["status"] == "budget"
     assert (tmp_path / "sweep/prescription.csv").exists()
     assert "python train_grpo.py" in done.stdout
