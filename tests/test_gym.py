@@ -12,7 +12,7 @@ import sample
 import verifier
 from core import sandbox
 from core import gym_problems as gym
-from conftest import ROOT, load_prepare, run_script
+from conftest import ROOT, load_prepare, refused, run_script, tree
 from config import BadInput
 from test_verifier import Naive, close, cpu, grade
 from core.sandbox import ERROR
@@ -117,20 +117,16 @@ def test_a_verifier_that_fails_gives_an_error(pool):
 @named("task, text", CHEATS)
 def test_wrong_answers_are_not_right(task, text, pool):
     for p in problems(task, 5):
-        data = p["reasoning_gym"]["metadata"]
-        own, = verdicts(p, f"<answer>{p['answer']}</answer>")
-        assert own == 1
+        data, k = p["reasoning_gym"]["metadata"], p["answer"].count(",") + 1
+        assert verdicts(p, f"<answer>{p['answer']}</answer>") == [1]
         target, numbers = data.get("target", 24), data.get("numbers")
         numbers = numbers if isinstance(numbers, list) else []
-        k = p["answer"].count(",") + 1
         if numbers and sorted(numbers) == sorted(map(int, re.findall(r"\d+", text))):
             continue  # the answer may be right
         answer = text.format(sum="+".join(map(str, numbers)), target=target,
                              xs="+".join("x" * min(target, 300)), nans=",".join(["NaN"] * k),
-                             texts=",".join(['"nan"'] * k),
-                             escaped=",".join([r'"\u006ean"'] * k))
-        verdict, = verdicts(p, f"<answer>{answer}</answer>")
-        assert verdict != 1, (p, answer)
+                             texts=",".join(['"nan"'] * k), escaped=",".join([r'"\u006ean"'] * k))
+        assert verdicts(p, f"<answer>{answer}</answer>") != [1], (p, answer)
 
 
 def test_a_fraction_is_not_rounded(pool):
@@ -161,11 +157,11 @@ def test_hostile_answers(pool, tmp_path):
     chars = "+".join(f"chr({ord(c)})" for c in open_)
     answers = [text.replace("{open}", open_).replace("{chars}", chars)
                .replace("{place}", str(place)) for text in HOSTILE] + [smuggled(f"exec({open_!r})")]
-    tasks = dict(countdown={}, puzzle24={}, spiral_matrix={}, binary_matrix={}, n_queens={},
-                 string_insertion={}, simple_integration={}, polynomial_multiplication={})
-    for name, args in tasks.items():
-        p, = problems(name, **args)
-        assert verdicts(p, f"<answer>{p['answer']}</answer>") == [1], name
+    for name in ("countdown", "puzzle24", "spiral_matrix", "binary_matrix", "n_queens",
+                 "string_insertion", "simple_integration", "polynomial_multiplication"):
+        p, = problems(name)
+        own = f"<answer>{p['answer']}</answer>"
+        assert verdicts(p, own) == [1], name
         process = pool.free.get()
         pool.free.put(process)
         for answer in answers:
@@ -173,7 +169,7 @@ def test_hostile_answers(pool, tmp_path):
             verdict, = verdicts(p, f"<answer>{answer}</answer>", verify_s=limit)
             assert verdict != 1, (name, answer[:40])
             assert cpu(process.pid) - start < limit + 1, (name, answer[:40])
-        assert verdicts(p, f"<answer>{p['answer']}</answer>") == [1], name
+        assert verdicts(p, own) == [1], name
     assert not place.exists()
 
 
@@ -218,8 +214,8 @@ for text in json.loads(sys.argv[2]):
     for how in ("tamed", "untamed"):
         done = subprocess.run([PYTHON, "-c", run, how, json.dumps(texts)],
                               cwd=ROOT, capture_output=True, text=True)
-        refused = done.stdout.count("refused")
-        assert done.returncode == 0 and refused == (len(texts) if how == "tamed" else 0), done
+        count = done.stdout.count("refused")
+        assert done.returncode == 0 and count == (len(texts) if how == "tamed" else 0), done
         assert place.exists() == (how == "untamed")  # without `tame` the attack succeeds
 
 
@@ -267,30 +263,26 @@ def test_a_problem_without_the_field_is_refused():
 # prepare.py
 
 
-def prepare(*words):
-    return run_script(SCRIPT, "--n_val=5", *words)
-
-
 def test_prepare(tmp_path):
     """Problems are distinct and depend only on the seed. A second call does nothing."""
-    words = ["--task=chain_sum", '--task_args={"max_terms": 3}', "--size=40"]
+    def prepare(folder, *words):
+        return run_script(SCRIPT, f"--data={tmp_path / folder}", "--n_val=5", "--task=chain_sum",
+                          '--task_args={"max_terms": 3}', "--size=40", *words)
     for folder in ("a", "b"):
-        done = prepare(f"--data={tmp_path / folder}", *words)
+        done = prepare(folder)
         assert done.code == 0 and "40 problems, and 5 in val.jsonl" in done.stdout, done
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
     read = [sample.read_problems(tmp_path / "a" / f"{name}.jsonl") for name in ("problems", "val")]
     assert [len(part) for part in read] == [40, 5]
     both = read[0] + read[1]
     assert len({p["prompt"] for p in both}) == len({p["id"] for p in both}) == 45
     assert all(p["reasoning_gym"]["metadata"]["num_terms"] <= 3 for p in both)
-    for name in ("problems.jsonl", "val.jsonl", "manifest.json"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    done = prepare(f"--data={tmp_path / 'a'}", *words)
+    done = prepare("a")
     assert done.code == 0 and "nothing to do" in done.stdout
-    done = prepare(f"--data={tmp_path / 'a'}", *words, "--seed=1")
-    assert done.code == 2 and "--seed=1" in done.stderr and "was made with seed=0" in done.stderr
-    done = prepare(f"--data={tmp_path / 'c'}", *words, "--seed=1")
+    refused(prepare("a", "--seed=1"), "--seed=1", "was made with seed=0")
+    assert prepare("c", "--seed=1").code == 0
     other = {p["prompt"] for p in sample.read_problems(tmp_path / "c/problems.jsonl")}
-    assert done.code == 0 and len(other - {p["prompt"] for p in both}) > 30
+    assert len(other - {p["prompt"] for p in both}) > 30
 
 
 def test_a_task_that_has_few_problems(script, pool, tmp_path, capsys):
@@ -352,10 +344,10 @@ def test_begin(tiny, tmp_path):
 
 
 def test_run_sweep_passes_a_task_on(tmp_path):
-    line = ["bash", str(ROOT / "run_sweep.sh"), "easy"]
     env = os.environ | dict(TASK="countdown", DATA="data/reasoning_gym", DRY_RUN="1", NS="8",
                             BPS="32", MODEL="Qwen/Qwen2.5-1.5B-Instruct", C="1e5",
                             OUT=str(tmp_path))
-    done = subprocess.run(line, env=env, capture_output=True, text=True)
+    done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy"], env=env,
+                          capture_output=True, text=True)
     assert done.returncode == 0 and "--verifier" not in done.stdout, done
     assert "--data=data/reasoning_gym" in done.stdout and done.stdout.count("train_grpo.py") == 1

@@ -57,21 +57,18 @@ def read_all(folder):
 # Writers
 
 def verl_rows(B_p, n, seed=0, source="openai/gsm8k", lr=1e-6):
-    """Return {step: metrics} as veRL 0.9.1 logs them.
+    """Return {step: metrics} as veRL 0.9.1 logs them, with names from verl/trainer/ppo.
 
-    Names are from fit and _val_metrics_update in verl/trainer/ppo/ray_trainer.py. Validation
-    precedes the first update; later it is in the record of the update that it follows.
+    Validation precedes the first update; later it is in the record of the update it follows.
     """
-    rng, rows = np.random.default_rng([seed, n]), {}
+    rng, rows, name = np.random.default_rng([seed, n]), {}, f"{source}/reward"
     for m in range(STEPS + 1):
         row = rows[m] = {}
         if m:  # orjson writes NaN as null
             row |= {"actor/lr": lr, "training/global_step": m, "critic/score/mean": 0.3 + 0.01 * m,
                     "critic/score/max": 1.0, "critic/rewards/mean": 0.3 + 0.01 * m,
-                    "response_length/mean": 100.0 + m, "timing_s/gen": 1.5, "timing_s/step": 2.0,
-                    "critic/vf_explained_var": None}
+                    "timing_s/step": 2.0, "critic/vf_explained_var": None}
         if m % EVERY == 0:
-            name = f"{source}/reward"
             row |= {f"val-core/{name}/mean@{N}": float(np.mean(rng.random((P, N)) < 0.3 + m / 40)),
                     f"val-core/{name}/best@{N}/mean": 0.9, f"val-aux/{name}/std@{N}": 0.2,
                     "val-aux/num_turns/mean": 2.0}
@@ -115,15 +112,22 @@ def write_chart(path, runs):
 # --------------------------------------------------------------------------------------------------
 # veRL
 
+def both(script, run, folder, *words):
+    """Return {n: log} of the two runs that prepare.py writes and frontier.py reads; the text."""
+    done = run(*words)
+    assert done.code == 0, done.stderr
+    table = script("frontier.py", f"--runs={folder}", "--metric=avg@4")
+    assert table.code == 0 and "2 runs used, 0 dropped" in table.stdout, table.stderr
+    return read_all(folder), done.stdout
+
+
 def test_verl(script, run, tmp_path):
     out = tmp_path / "out"
     paths = [write_verl(tmp_path / f"grpo_Bp8_n{n}_seed0.jsonl",  # lr follows sqrt(B_p n)
                         verl_rows(8, n, lr=1e-6 * (8 * n / 1024) ** 0.5)) for n in (4, 16)]
-    done = run("verl", "--lr_scaling=sqrt", *paths)
-    assert done.code == 0, done.stderr
-    assert f"binomial, over {P} problems x {N} samples" in done.stdout
-    assert not any(word in done.stdout for word in ("again", "missing"))
-    logs = read_all(out)
+    logs, printed = both(script, run, out, "verl", "--lr_scaling=sqrt", *paths)
+    assert f"binomial, over {P} problems x {N} samples" in printed
+    assert not any(word in printed for word in ("again", "missing"))
     assert sorted(logs) == [4, 16]
     for n, (header, *log) in logs.items():
         cfg, rows = header["config"], verl_rows(8, n)
@@ -140,9 +144,6 @@ def test_verl(script, run, tmp_path):
             {"type": "eval", "step": m, "rollouts": 8 * n * m, "set": "val", "k": N, "samples": N,
              "problems": P, "avg@4": rows[m][METRIC]} for m in range(0, STEPS + 1, EVERY)]
         assert log[-1] == dict(type="end", status="budget", rollouts=8 * n * STEPS)
-    done = script("frontier.py", f"--runs={out}", "--metric=avg@4")
-    assert done.code == 0, done.stderr
-    assert "2 runs used, 0 dropped" in done.stdout
 
 
 def test_verl_with_two_data_sources_needs_a_choice(run, read, tmp_path):
@@ -262,15 +263,14 @@ def write_state(path, entries):
 
 
 def test_trl(script, run, tmp_path):
-    done = run("trl", "--samples=4", "--model=data/arithmetic/base", TRL / "Bp4_n4",
-               TRL / "Bp4_n8/trainer_state.json")
-    assert done.code == 0, done.stderr
-    logs = read_all(tmp_path / "out")
+    logs, _ = both(script, run, tmp_path / "out", "trl", "--samples=4", TRL / "Bp4_n4",
+                   TRL / "Bp4_n8/trainer_state.json", "--model=data/arithmetic/base")
     assert sorted(logs) == [4, 8]
     for n, (header, *log) in logs.items():
         entries, cfg = history(n), header["config"]
-        assert (cfg["B_p"], cfg["seed"], cfg["C"], cfg["samples"], cfg["k"], cfg["lr_base"],
-                cfg["model"]) == (4, 0, 4 * n * 12, 4, 4, 1e-4, "data/arithmetic/base")
+        want = dict(B_p=4, seed=0, C=4 * n * 12, samples=4, k=4, lr_base=1e-4,
+                    model="data/arithmetic/base")
+        assert {key: cfg[key] for key in want} == want
         assert [(r["step"], r["rollouts"], r["avg@4"], r["problems"], r["samples"])
                 for r in log if r["type"] == "eval"] == [
             (e["step"], e["step"] * 4 * n, e["eval_reward"], P, 4)
@@ -279,8 +279,6 @@ def test_trl(script, run, tmp_path):
         assert {m: r["reward"] for m, r in steps.items() if "reward" in r} == {
             e["step"]: e["reward"] for e in entries if "reward" in e}
         assert [r["rollouts"] for r in steps.values()] == [4 * n * m for m in range(1, 13)]
-    done = script("frontier.py", f"--runs={tmp_path / 'out'}", "--metric=avg@4")
-    assert done.code == 0 and "2 runs used, 0 dropped" in done.stdout, done.stderr
 
 
 def test_trl_names_the_options_that_its_state_lacks(run, read, tmp_path):
@@ -318,7 +316,7 @@ def test_a_later_checkpoint_replaces_an_earlier_one(run, read, tmp_path):
                                [e for e in history() if e["step"] <= k]) for k in (6, 12))
     other = write_state(tmp_path / "other.json", [
         e | ({"eval_reward": 0.1} if "eval_reward" in e else {}) for e in history()])
-    refused(run("trl", *OF_TRL, early, late), late, early, "only the longest log", "--seed=")
+    refused(run("trl", *OF_TRL, early, late), late, early, "--seed=")
     assert not (tmp_path / "out").exists()
     assert sorted(read("trl", *OF_TRL, early)[0].eval) == [0, 3, 6]
     for _ in range(2):  # a second call writes the same log
@@ -365,18 +363,14 @@ def test_wandb_chart(script, run, tmp_path):
     """The columns of a chart name the runs, with B_p, n and seed."""
     runs = {f"qwen - Bp8_n{n}_seed2": {m: row[METRIC] for m, row in verl_rows(8, n).items()
                                        if METRIC in row} for n in (4, 16)}
-    chart = write_chart(tmp_path / "wandb_export.csv", runs)
-    done = run("wandb", chart)
-    assert done.code == 0, done.stderr
-    logs = read_all(tmp_path / "out")
+    logs, _ = both(script, run, tmp_path / "out", "wandb",
+                   write_chart(tmp_path / "wandb_export.csv", runs))
     assert sorted(logs) == [4, 16]
     for n, (header, *log) in logs.items():
         cfg = header["config"]
         assert (cfg["B_p"], cfg["seed"], cfg["samples"]) == (8, 2, N)
         assert {r["step"]: r["avg@4"] for r in log if r["type"] == "eval"} == runs[
             f"qwen - Bp8_n{n}_seed2"]
-    done = script("frontier.py", f"--runs={tmp_path / 'out'}", "--metric=avg@4")
-    assert done.code == 0 and "2 runs used, 0 dropped" in done.stdout, done.stderr
 
 
 def test_command_line(script, tmp_path):
