@@ -4,8 +4,8 @@
     python -m core.cost --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
     DRY_RUN=1 bash run_sweep.sh easy                             # hours of a sweep
 
-Speeds and memory were measured with models of up to 1.5B (results/gpu.md). The other numbers are
-assumed, so no run is refused because of an estimate. Sizes are in bytes; 1 GB is 10^9 bytes.
+Speeds and memory were measured with models of up to 1.5B (results/gpu.md), other numbers are
+assumed, so no estimate refuses a run. Sizes are in bytes; 1 GB is 10^9 bytes.
 """
 import math
 from pathlib import Path
@@ -54,9 +54,8 @@ def read_shape(model):
 def sizes(shape):
     """Return the sizes of a decoder-only model, or None for other models. shape: its config.json.
 
-    Parameters: P of all, body without the head, root of embedding and head, sides of LoRA adapters
-    of rank 1. layers; widths d, ff and kv (keys); V, the vocabulary; token, the bytes that a layer
-    keeps of each token for the backward pass.
+    Parameters: P of all, body without the head, root of embedding and head, sides of LoRA of rank
+    1. layers; widths d, ff, kv (keys); vocabulary V; token, bytes kept per layer and token.
     """
     try:
         d, ff, L = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
@@ -77,11 +76,8 @@ def sizes(shape):
 # ---- memory --------------------------------------------------------------------------------------
 
 def state_bytes(s, cfg, gpus, width=2):
-    """Return the memory of weights, gradients and moments on each of `gpus` GPUs: {part: bytes}.
-
-    Everything that is trained, a critic included, is in fp32 and split over the GPUs. A frozen
-    parameter takes `width` bytes. The gradients are freed before generation.
-    """
+    """Return {part: bytes} of weights, gradients and moments on each of `gpus` GPUs. All that is
+    trained is in fp32 and split over the GPUs; a frozen parameter takes `width` bytes."""
     adapters = cfg["lora_rank"] * s["sides"]
     trained = (adapters or s["P"]) + s["body"] * (cfg["algo"] == "ppo")
     return dict(weights=4 * trained / gpus, gradients=4 * trained / gpus, AdamW=8 * trained / gpus,
@@ -103,10 +99,8 @@ def usable_bytes(card):
 
 
 def update_bytes(s, cfg, gpus, engine="vllm"):
-    """Return the peak memory of an update on each of `gpus` GPUs. vLLM sleeps meanwhile.
-
-    All tokens may be response tokens. FSDP gathers embedding and head, and a layer at a time.
-    """
+    """Return the peak memory of an update on each of `gpus` GPUs, without vLLM. All tokens may be
+    response tokens. FSDP gathers embedding and head, and a layer at a time."""
     T = max(cfg["micro_tokens"], cfg["max_prompt_tokens"] + cfg["max_new_tokens"])
     head = 14 * min(cfg["micro_logits"], T * s["V"]) + 4 * s["V"] * s["d"]
     kept = 4 * s["d"] if cfg["activation_checkpointing"] != "false" else s["token"]
@@ -116,10 +110,8 @@ def update_bytes(s, cfg, gpus, engine="vllm"):
 
 
 def fitted(s, cfg, gpus, card, engine="vllm"):
-    """Return cfg with `activation_checkpointing` decided, if it is auto, for a card's bytes.
-
-    If activations do not fit, the micro-batch is halved once before they are computed again.
-    """
+    """Return cfg with `activation_checkpointing` decided, if it is auto, for a card's bytes. If
+    activations do not fit, the micro-batch is halved once before they are computed again."""
     whole, half, again = (dict(cfg, activation_checkpointing=word, micro_tokens=tokens)
                           for word, tokens in (("false", cfg["micro_tokens"]),
                                                ("false", cfg["micro_tokens"] // 2),
@@ -131,13 +123,9 @@ def fitted(s, cfg, gpus, card, engine="vllm"):
 
 
 def memory_plan(s, cfg, gpus, card, engine="vllm"):
-    """Return how a run fits on `gpus` cards of `card` bytes each: dict(update, held, share, cache,
-    fits).
-
-    update: peak bytes of an update. held: bytes of generation without the KV cache: the trainer's
-    without gradients, and the engine's. share: vLLM's share of the card. cache: how many responses
-    of full length the KV cache holds.
-    """
+    """Return dict(update, held, share, cache, fits) of a run on `gpus` cards of `card` bytes each:
+    peak bytes of an update; bytes of generation without the KV cache, the trainer's without
+    gradients and the engine's; vLLM's share of the card; responses of full length in the cache."""
     usable, parts = usable_bytes(card), state_bytes(s, cfg, gpus)
     update = update_bytes(s, fitted(s, cfg, gpus, card, engine), gpus, engine)
     trainer = sum(parts.values()) - parts["gradients"]
@@ -153,11 +141,9 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
 
 
 def disk_bytes(s, runs):
-    """Return the largest number of bytes on disk while the runs of a sweep train one by one.
-
-    A checkpoint takes 12 bytes per parameter; a run in training has up to three. A finished run
-    keeps its model, of 2 bytes per parameter, and two checkpoints if `keep_last`.
-    """
+    """Return the bytes on disk while the runs of a sweep train one by one. A run in training has up
+    to three checkpoints of 12 bytes per parameter. A finished run keeps its model, of 2 bytes per
+    parameter, and two checkpoints if `keep_last`."""
     return (36 + sum(2 + 24 * bool(c["keep_last"]) for c in runs)) * s["P"]
 
 
@@ -169,20 +155,16 @@ def mean_length(cfg):
 
 
 def decoding_s(s, steps, rollouts, cached, card="H100"):
-    """Return the seconds of `steps` decoding steps on one card.
-
-    rollouts, cached: unfinished responses and tokens in the KV cache, both summed over the steps.
-    A step reads all weights and the whole KV cache once.
+    """Return the seconds of `steps` decoding steps on one card, each of which reads all weights and
+    the KV cache. rollouts, cached: unfinished responses and cached tokens, summed over the steps.
     """
     read = 2 * s["P"] * steps + 4 * s["kv"] * s["layers"] * cached  # bytes
     return STEP_S * steps + ROLLOUT_S * rollouts + read / CARDS[card][1]
 
 
 def generation_s(s, cfg, rollouts, gpus, card="H100"):
-    """Return the seconds that `gpus` cards need to generate `rollouts` rollouts.
-
-    Each card generates `gen_batch` at a time, and waits for its longest response.
-    """
+    """Return the seconds that `gpus` cards need for `rollouts` rollouts. Each card generates
+    `gen_batch` at a time, and waits for its longest response."""
     mean, most = mean_length(cfg), cfg["max_new_tokens"]
     tokens = (1 - CUT) * mean + CUT * most
     square = (1 - CUT) * mean**2 * math.exp(SIGMA**2) + CUT * most**2
@@ -195,11 +177,9 @@ def generation_s(s, cfg, rollouts, gpus, card="H100"):
 
 
 def update_s(s, cfg, rollouts, gpus, card="H100"):
-    """Return the seconds of an update's forward and backward passes on `gpus` cards.
-
-    Per parameter and token, forward and backward take 6 FLOPs, recomputation and the reference 2
-    each. A critic takes as many as the policy. The bandwidth of memory limits the logits.
-    """
+    """Return the seconds of an update's passes on `gpus` cards. Per parameter and token, forward
+    and backward take 6 FLOPs, recomputation and the reference 2 each, a critic as many as the
+    policy. The bandwidth of memory limits the logits."""
     memory, bandwidth, speed = CARDS[card]
     response = rollouts * mean_length(cfg) / gpus
     tokens = response + rollouts * PROMPT / gpus
@@ -210,10 +190,8 @@ def update_s(s, cfg, rollouts, gpus, card="H100"):
 
 
 def gpu_hours(cfg, card="H100"):
-    """Return the GPU-hours of a run and its evaluations, on the fewest cards on which it fits.
-
-    Returns None if the model's sizes are unknown, or if the run does not fit on 8 cards.
-    """
+    """Return the GPU-hours of a run and its evaluations on the fewest cards on which it fits, or
+    None if the model's sizes are unknown or it does not fit on 8 cards."""
     s = None if cfg["dtype"] == "fp32" else sizes(read_shape(cfg["model"]))
     gpus = s and next((k for k in (1, 2, 4, 8)
                        if memory_plan(s, cfg, k, CARDS[card][0])["fits"]), None)
@@ -229,10 +207,8 @@ def gpu_hours(cfg, card="H100"):
 
 
 def of_runs(runs):
-    """Return a line about a list of runs: how many, their rollouts, GPU-hours and disk.
-
-    Hours and disk are left out if all runs are on the CPU or the model's sizes are unknown.
-    """
+    """Return a line about a list of runs: how many, their rollouts and, for known models on GPUs,
+    GPU-hours and disk."""
     line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
     hours = {card: [gpu_hours(c, card) for c in runs] for card in CARDS}
     hours = [f"{float(f'{sum(each):.2g}'):,g} (of {card})" for card, each in hours.items()

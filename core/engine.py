@@ -8,9 +8,8 @@
     engine.sleep()                                  # frees GPU memory until the next load
     engine.quit = signals                           # a list; if it is not empty, raise Stopped
 
-HFEngine and VLLMEngine have the same methods. Training uses the token ids that the engine sampled,
-never text that was tokenized again. A rollout depends only on the seed of its prompt and on its
-index among the prompt's rollouts.
+HFEngine and VLLMEngine have the same methods. Training uses the token ids that the engine sampled.
+A rollout depends only on the seed of its prompt and on its index among the prompt's rollouts.
 """
 import contextlib
 import copy
@@ -41,8 +40,7 @@ def set_threads(cfg):
     """Set how many threads torch will use, and let idle threads sleep, before torch is imported.
 
     Without a GPU the default is one thread, because two runs of one thread are faster than one of
-    two, whose last bits also differ from start to start. Spinning threads would slow other
-    processes down. OMP_NUM_THREADS, OMP_WAIT_POLICY and --threads override the defaults.
+    two, whose last bits also differ from start to start.
     """
     if cfg["threads"]:
         os.environ["OMP_NUM_THREADS"] = str(cfg["threads"])
@@ -53,12 +51,9 @@ def set_threads(cfg):
 
 
 def engine_name(cfg):
-    """Return "hf" or "vllm", the engine that --engine selects, without importing vLLM.
-
-    Call this function before torch is imported, because it sets the number of threads. Raises
-    BadInput if the engine is not installed or refuses the temperature, or if torch sees no GPU
-    although there is one or --device=cuda asks for one.
-    """
+    """Return "hf" or "vllm", the engine that --engine selects. Call it before torch is imported,
+    because it sets the number of threads. Raise BadInput if the engine is not installed or refuses
+    the temperature, or if torch sees no GPU although there is one or --device=cuda asks for one."""
     set_threads(cfg)
     import torch
     if cfg["threads"]:  # torch reads OMP_NUM_THREADS only when it is imported
@@ -83,11 +78,11 @@ def engine_name(cfg):
 
 
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
-    """Return an HFEngine (name = hf) or a VLLMEngine (name = vllm) for the model at `path`.
+    """Return an HFEngine (name = hf) or a VLLMEngine (name = vllm) for the model at `path`, or
+    raise BadInput.
 
     model: the trained model, or None if nothing is trained in this process; vLLM then gets the
-    whole GPU. If `model` is on the meta device, the engine needs a `load` first. Raises BadInput if
-    the model cannot be loaded.
+    whole GPU. If `model` is on the meta device, the engine needs a `load` first.
     """
     alone = model is None
     if alone:
@@ -110,9 +105,8 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
 class HFEngine:
     """The transformers engine. On one CPU rank in fp32 it decodes with the trained model itself.
 
-    It decodes with a copy, which `load` updates, on a GPU, in bf16 (trained weights are fp32), with
-    several ranks (they are sharded) and with activation checkpointing (such layers use no cache).
-    If `model` is on the meta device, the copy is on `device` and needs a `load` first.
+    On a GPU, in bf16 (trained weights are fp32), with several ranks (they are sharded) and with
+    activation checkpointing (such layers use no cache) it decodes with a copy, which `load` updates.
     """
 
     def __init__(self, model, tokenizer, cfg, device=None):
@@ -158,10 +152,8 @@ class HFEngine:
 
 
 def free_memory_share():
-    """Return the share of this GPU's memory that vLLM may use if no trainer shares the GPU.
-
-    vLLM refuses to start if it may use more than is free.
-    """
+    """Return the share of this GPU's memory that vLLM may use if no trainer shares the GPU. vLLM
+    refuses to start if it may use more than is free."""
     import torch
     free, total = torch.cuda.mem_get_info()
     return min(0.9, int(100 * free / total - 1) / 100)
@@ -170,13 +162,9 @@ def free_memory_share():
 class VLLMEngine:
     """vLLM 0.32 in this process, with the model at `path`.
 
-    load="auto": the engine reads the weights at `path` when it is created.
-    load="dummy": the engine has no useful weights until its method `load` is called.
-    alone: True if no trainer shares the GPU. Then the engine never sleeps. Each rank has its own
-    engine.
-
-    The last bits of log-probs depend on which rollouts are decoded together, so a resumed run may
-    differ from an uninterrupted run by rounding.
+    load="dummy": the engine has no useful weights until its method `load` is called. alone: True if
+    no trainer shares the GPU. Then the engine never sleeps. Each rank has its own engine. The last
+    bits of log-probs depend on which rollouts are decoded together.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
@@ -231,10 +219,7 @@ class VLLMEngine:
         self.can_sleep = bool(more.get("enable_sleep_mode"))
 
     def generate(self, prompts, n, seeds, progress=None):
-        """Return rollouts in the format of the function `generate`.
-
-        The random generator of rollout i of prompt j has the seed seeds[j] // 2 + i.
-        """
+        """Return rollouts as the function `generate` does, with the seeds seeds[j] // 2 + i."""
         outputs = {}
         for j, outs in self.run_requests(prompts, n, seeds):
             outputs[j] = outs
@@ -248,12 +233,8 @@ class VLLMEngine:
             yield [j], self.to_tensors(outs)
 
     def run_requests(self, prompts, n, seeds):
-        """Yield (j, vLLM's n outputs for prompt j) in the order in which the prompts finish.
-
-        About twice `gen_batch` requests are queued, so that vLLM can begin a rollout when another
-        ends, but not all, because a large problem set can need a million. Raises Stopped after a
-        stop signal.
-        """
+        """Yield (j, vLLM's n outputs for prompt j) in the order in which the prompts finish. Twice
+        `gen_batch` requests are queued, not a million. Raise Stopped after a stop signal."""
         from vllm import SamplingParams
         sampling = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
                     max_tokens=self.cfg["max_new_tokens"], ignore_eos=True,
@@ -312,11 +293,8 @@ def padded(rows, value, side="right"):
 
 
 def stop_ids(ids, tokenizer):
-    """Return the sorted ids of all tokens that end a response.
-
-    ids: the generation config's eos_token_id: one id, a list of ids or None. It may have only the
-    end token of the base model, so the tokenizer's and that of the chat template are added.
-    """
+    """Return the sorted ids of all tokens that end a response: the generation config's eos_token_id
+    (one id, a list or None), which may be the base model's, the tokenizer's and the template's."""
     named = ids if isinstance(ids, list) else [ids]
     return sorted({*named, tokenizer.eos_token_id, end_of_turn(tokenizer)} - {None})
 
@@ -336,10 +314,8 @@ def end_of_turn(tokenizer):
 
 
 def rollout_seed(*key):
-    """Return a 63-bit seed that is a hash of `key`, such as (seed, "train", step, j).
-
-    Training, evaluation and sample.py use different keys, so their rollouts are independent.
-    """
+    """Return a 63-bit seed that is a hash of `key`, such as (seed, "train", step, j). Training,
+    evaluation and sample.py use different keys."""
     digest = hashlib.sha256(json.dumps(key).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -351,9 +327,8 @@ def rollout_seed(*key):
 def sample_tokens(logits, u, temperature, top_p):
     """Sample a token per row of logits (R, V) by inverse CDF; return ids (R,) and log-probs (R,).
 
-    u (R,): uniforms in (0, 1]. Each row has its own, so a rollout does not depend on its batch. The
-    log-probs are at `temperature`, and renormalised over the nucleus if top_p < 1. Needs torch and
-    transformers.
+    u (R,): uniforms in (0, 1], so a rollout does not depend on its batch. The log-probs are at
+    `temperature`, renormalised over the nucleus if top_p < 1. Needs torch and transformers.
     """
     import torch
     logp = torch.log_softmax(logits.float() / temperature, -1)

@@ -43,11 +43,10 @@ def check_model_path(path):
 
 @contextlib.contextmanager
 def load_errors(path, by="transformers"):
-    """Turn any error of the `with` block into a one-line BadInput: the model cannot be loaded.
+    """Turn any error of the `with` block into a one-line BadInput: `by` cannot load the model.
 
-    Yields the module transformers, with warnings and progress bars off. path: the model's path. by:
-    the name of the library that loads it, for the message. If vLLM fails and stderr is a file, such
-    as a run's out.txt, vLLM's traceback is also printed to that file.
+    Yields the module transformers, with warnings and progress bars off. If vLLM fails and stderr is
+    a file, such as a run's out.txt, its traceback is printed as well.
     """
     import huggingface_hub
     import transformers
@@ -68,10 +67,7 @@ def load_errors(path, by="transformers"):
 
 
 def load_tokenizer(path):
-    """Return the tokenizer of a folder or hub name, with a pad token.
-
-    Raises BadInput if the tokenizer cannot be loaded.
-    """
+    """Return the tokenizer of a folder or hub name, with a pad token, or raise BadInput."""
     with load_errors(check_model_path(path)) as transformers:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
         if tokenizer.eos_token_id is None:
@@ -108,11 +104,8 @@ def is_checkpoint(path):
 
 
 def checkpoint_state(path):
-    """Return the content of a checkpoint's state.json.
-
-    Raises OSError or ValueError if the checkpoint is incomplete: if a file is missing or does not
-    have the size that state.json names.
-    """
+    """Return the content of a checkpoint's state.json. Raise OSError or ValueError if a file is
+    missing or does not have the size that state.json names."""
     state = json.loads((Path(path) / "state.json").read_text())
     for name, size in state["files"].items():
         if (Path(path) / name).stat().st_size != size:
@@ -131,11 +124,8 @@ def newest_checkpoint(run):
 
 
 def model_folder(path):
-    """Return the folder of a run's exported model or, if it has none, of its newest checkpoint.
-
-    Incomplete checkpoints are skipped. A hub name, or the path of a folder that is not a run, is
-    returned unchanged. Raises BadInput if a run has neither a model nor a complete checkpoint.
-    """
+    """Return the folder of a run's exported model or, if it has none, of its newest complete
+    checkpoint; raise BadInput if it has neither. Other paths are returned unchanged."""
     run = Path(path)
     if (run / "config.json").exists() or not (run / "log.jsonl").exists():
         return path  # Path drops a leading ./, and str(run) could then look like a hub name
@@ -147,12 +137,11 @@ def model_folder(path):
 
 
 def load_weights(kind, path, device="cpu", **settings):
-    """Load the model of a folder, hub name or checkpoint as transformers' class `kind`.
+    """Return the model of a folder, hub name or checkpoint as transformers' class `kind`, in fp32
+    and eval mode, or raise BadInput.
 
-    The model is in fp32 and eval mode, on `device`. If `device` is "meta", the model has shapes
-    only, and `load_shards` sets its weights and buffers after the model is sharded over the ranks.
-    The head of a critic has no useful values, because the files of a language model contain no such
-    head. settings: values that override config.json. Raises BadInput if the model cannot be loaded.
+    On the device "meta" it has shapes only, and `load_shards` sets weights and buffers after the
+    model is sharded. A critic's head has no useful values. settings: they override config.json.
     """
     import torch
     with load_errors(check_model_path(path)) as transformers:
@@ -181,10 +170,8 @@ def load_weights(kind, path, device="cpu", **settings):
 
 
 def model_without_weights(kind, path, device, **settings):
-    """Return a model built from the config at `path`. Its weights have no useful values yet.
-
-    The model is in fp32 and eval mode, on `device`.
-    """
+    """Return a model built from the config at `path`, in fp32 and eval mode, with weights of no
+    useful values."""
     import torch
     import transformers
     from transformers.initialization import no_init_weights
@@ -200,20 +187,15 @@ def model_without_weights(kind, path, device, **settings):
 
 
 def stored_buffers(model):
-    """Return {name: buffer} of a model's buffers that are saved with its weights.
-
-    For example, the routing bias of DeepSeek V3 is saved, and rotary frequencies are not.
-    """
+    """Return {name: buffer} of the buffers that are saved with a model's weights, as the routing
+    bias of DeepSeek V3 is and rotary frequencies are not."""
     stored = model.state_dict().keys()
     return {name: buffer for name, buffer in model.named_buffers() if name in stored}
 
 
 def load_shards(model, path, device):
-    """Set the weights and buffers of a sharded model that is on the meta device, in place.
-
-    Every rank must call this function. Rank 0 reads the whole model at `path` into the memory of
-    its host and sends each rank the shards that the rank holds.
-    """
+    """Set the weights and buffers of a sharded model that is on the meta device, in place. Every
+    rank must call this: rank 0 reads the whole model at `path` and sends each rank its shards."""
     import torch
     from torch.distributed.tensor import DTensor, distribute_tensor
     model.to_empty(device=device)
@@ -243,11 +225,8 @@ def read_tensors(tensors, folder):
 
 
 def load_model(path, device="auto"):
-    """Return (causal LM, tokenizer) of a transformers folder, hub name or checkpoint of a run.
-
-    The model is in fp32 and eval mode, on `device`. "auto" means the GPU if there is one. See
-    `load_weights` for the device "meta". Raises BadInput if the model cannot be loaded.
-    """
+    """Return (causal LM, tokenizer) of a folder, hub name or checkpoint, see `load_weights`. The
+    device "auto" is the GPU if there is one."""
     import torch
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -261,11 +240,8 @@ def is_bf16(dtype, device):
 
 
 def load_critic(path, device):
-    """Return PPO's critic: the base model, with an output layer that computes one value per token.
-
-    The output layer is all zeros. The critic is in fp32 and eval mode; `device` is as in
-    `load_weights`. Raises BadInput if transformers has no critic for this kind of model.
-    """
+    """Return PPO's critic: the base model with an output layer of zeros, one value per token. Raise
+    BadInput if transformers has none for this kind of model."""
     import torch
     critic = load_weights("AutoModelForTokenClassification", path, device, num_labels=1)
     for p in value_head(critic).parameters():
@@ -283,10 +259,8 @@ def value_head(critic):
 
 
 class BodyOutput(tuple):
-    """The output of a function that replaces a model's body (see `logits_of`).
-
-    Item 0 and `last_hidden_state` are the hidden states. All other fields are None.
-    """
+    """The output of what replaces a model's body in `logits_of`: item 0 and `last_hidden_state`
+    are the hidden states, all other fields None."""
     last_hidden_state = property(lambda self: self[0])
 
     def __getattr__(self, name):
@@ -296,13 +270,11 @@ class BodyOutput(tuple):
 def logits_of(model, hidden):
     """Return the logits (N, V) that a causal LM computes from its last hidden states (N, d).
 
-    Multiplying by the output embedding is not enough, because Gemma 2 caps its logits, and Granite
-    and Cohere scale them. So this function replaces the model's body by a function that returns
-    `hidden`, and then calls the model's own forward method.
+    The output embedding is not enough, because Gemma 2 caps its logits, and Granite and Cohere
+    scale them. So the model's own forward method is called with a body that returns `hidden`.
     """
     output = BodyOutput((hidden[None],))
-    # replace get_decoder() too, because OPT's forward method calls it instead of base_model. For
-    # ModernBERT's decoder, get_decoder() returns the output embedding, which must not be replaced
+    # OPT's forward method calls get_decoder(), which is the output embedding of ModernBERT's decoder
     bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
     for body in bodies:
         body.forward = lambda *args, **kwargs: output
@@ -314,10 +286,7 @@ def logits_of(model, hidden):
 
 
 def layer_list(model):
-    """Return a transformer's list of layers, which GPT-2 calls `h` and other models `layers`.
-
-    Raises BadInput if the model has no such list.
-    """
+    """Return a transformer's list of layers, called `h` or `layers`; raise BadInput without one."""
     import torch
     size = model.config.get_text_config().num_hidden_layers
     for module in model.base_model.modules():
@@ -357,12 +326,9 @@ def all_reduce(numbers, op="SUM"):
 def shard_model(model, device, forward, dtype="auto"):
     """Shard a model over all ranks with FSDP2, in place.
 
-    Parameters, gradients and moments are in fp32; a GPU computes in `dtype` (--dtype). `forward` is
-    the function that runs the model in training: token_logps or token_values. FSDP gathers the
-    embedding and the head when `forward` begins, and they stay gathered until the backward pass. A
-    frozen model, such as the reference, has no backward pass, so its embedding and head are freed
-    at the end of `forward`. FSDP gathers the weights of a layer only for the layer's forward pass
-    and backward pass.
+    Parameters, gradients and moments are in fp32; a GPU computes in `dtype` (--dtype). FSDP gathers
+    a layer for its passes, and embedding and head from the begin of `forward` (token_logps or
+    token_values) to the backward pass, or to its end if the model is frozen.
     """
     import torch
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
@@ -385,11 +351,8 @@ def call_sharded(function, model):
 
 
 def full_weights(model):
-    """Yield (name, whole tensor) of every parameter and of every buffer that is saved.
-
-    Tied parameters appear once, and adapters are merged into the weights. Every rank must read all
-    items, because the ranks gather each tensor together.
-    """
+    """Yield (name, whole tensor) of every parameter and every buffer that is saved, tied ones once
+    and adapters merged. Every rank must read all items, because ranks gather them together."""
     for name, p in lora.merged_weights(model):
         yield name, p.full_tensor() if hasattr(p, "full_tensor") else p
     yield from stored_buffers(model).items()
@@ -399,8 +362,7 @@ def checkpoint_activations(model):
     """Make layers keep only their inputs, and recompute the rest in the backward pass."""
     model.gradient_checkpointing_enable(dict(use_reentrant=False))
     for layer in layer_list(model):
-        # transformers recomputes a layer only in training mode. Do not call layer.train(), which
-        # would also turn on the dropouts inside the layer
+        # transformers recomputes a layer only in training mode; layer.train() would turn on dropout
         layer.training = True
 
 
@@ -444,11 +406,8 @@ def write_model(folder, model, tokenizer, dtype):
 
 
 def write_settings(folder, model, tokenizer):
-    """Write the config, the generation config and the tokenizer of a model.
-
-    The method save_pretrained of a generation config refuses some settings that transformers can
-    load, such as Llama 2's temperature without do_sample. So this function does not call it.
-    """
+    """Write the config, the generation config and the tokenizer of a model. save_pretrained of a
+    generation config refuses settings that transformers can load, as Llama 2's."""
     model.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     model.generation_config.to_json_file(Path(folder) / "generation_config.json",
@@ -456,11 +415,11 @@ def write_settings(folder, model, tokenizer):
 
 
 def training_state(trained):
-    """Return {name: tensor} of the weights, buffers and AdamW moments that a checkpoint holds.
+    """Return {name: tensor} of the weights, buffers and AdamW moments that a checkpoint holds, in
+    the memory of models and optimizers.
 
-    The tensors share memory with the models and optimizers, so `load_checkpoint` can read into
-    them. trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME. AdamW's
-    state for the weight is called prefix + KEY + "." + NAME, for KEY = step, exp_avg, exp_avg_sq.
+    trained: [(prefix, model, optimizer), ...]. A weight is called prefix + NAME, AdamW's state for
+    it prefix + KEY + "." + NAME, for KEY = step, exp_avg, exp_avg_sq.
     """
     import torch
     tensors = {}
@@ -479,18 +438,15 @@ def training_state(trained):
     return tensors
 
 
-# The approximate size of a checkpoint file in bytes. A small size is chosen, because the host's
-# memory holds two copies of a file while the file is written
-FILE_BYTES = 2**29
+FILE_BYTES = 2**29  # about the size of a checkpoint file, of which two copies are in memory
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
-    """Write the checkpoint ckpt/step_NNNNNNNN, and remove old ones.
+    """Write the checkpoint ckpt/step_NNNNNNNN, and remove old ones but the newest two and those of
+    the updates in state["keep"].
 
-    The newest two checkpoints are kept, and so are the checkpoints of the updates in state["keep"].
-    The folder is written under another name and then renamed. state.json is written last and lists
-    the files with their sizes, so that an incomplete checkpoint is recognised. Every rank must call
-    this function, and every rank writes its own shard, so all ranks need access to the folder.
+    The folder is renamed when it is whole. state.json lists the files with their sizes, so that an
+    incomplete checkpoint is recognised. Every rank must call this, and writes its own shard.
     """
     import torch.distributed.checkpoint as dcp
     part = folder / "ckpt" / "part"
@@ -530,12 +486,9 @@ def keep_checkpoints(folder, newest, steps):
 
 
 def load_checkpoint(folder, trained):
-    """Load a run's newest complete checkpoint into models and optimizers; return its state.json.
-
-    Returns None if there is no complete checkpoint. Rank 0 chooses the checkpoint. A different
-    number of ranks may have written it. Raises OSError if the checkpoint cannot be read or belongs
-    to another model.
-    """
+    """Load a run's newest complete checkpoint, which any number of ranks may have written, into
+    models and optimizers; return its state.json, or None without one. Raise OSError if it cannot be
+    read or belongs to another model."""
     newest = newest_checkpoint(folder) if RANK == 0 else None
     step = int(all_reduce([checkpoint_state(newest)["step"] if newest else -1], "MAX")[0])
     if step < 0:

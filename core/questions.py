@@ -26,8 +26,7 @@ INSTRUCTION = r"Please output the final answer within \boxed{}."
 # Pairs of columns (question, answer). A file is read by the first pair whose two columns it has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# Where AIME24 comes from. data/aime24/prepare.py makes AIME24's problem file from it. This problem
-# file is the default of --against. If it is missing, the prepare.py that needs it makes it first
+# The source of AIME24's problem file, the default of --against, which is made when it is needed
 AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
               revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
 AGAINST = "data/aime24/problems.jsonl"
@@ -56,10 +55,8 @@ images figure table""".split())
 # The source: a name -> a file -> rows
 
 def fetch(source, revision, folder):
-    """Return the path of --source. If --source names a file on the hub, download the file.
-
-    If the download fails, raise BadInput with a command that downloads the file.
-    """
+    """Return the path of --source, downloaded if it is on the hub, or raise BadInput with a command
+    that downloads it."""
     if Path(source).is_file():
         return Path(source)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
@@ -96,10 +93,8 @@ def flatten(row, prefix=""):
 
 
 def read_rows(path):
-    """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts {dotted name: value}.
-
-    If the file cannot be read, raise BadInput with the file and the line.
-    """
+    """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts {dotted name: value}, or
+    raise BadInput with the file and the line."""
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
         try:
@@ -123,13 +118,9 @@ def read_rows(path):
 
 
 def pick_columns(rows, pairs, path):
-    """Return the first pair of column names (question, answer) in `pairs` that the rows have.
-
-    The first name may join several columns with commas. If the rows have no such pair, raise
-    BadInput with a list of their columns. Print the names of other columns that may be part of the
-    question.
-    """
-    # a dict, because a set would lose the order of the columns
+    """Return the first pair of column names (question, answer) in `pairs` that the rows have, or
+    raise BadInput. `question` may be several names with commas between. Print the names of other
+    columns that may be part of the question."""
     names = dict.fromkeys(name for row in rows for name in row)
     pair = next((p for p in pairs if {*p[0].split(","), p[1]} <= names.keys()), None)
     if not pair:
@@ -146,10 +137,8 @@ def pick_columns(rows, pairs, path):
 
 
 def parse_list(value):
-    """Return the list in a text such as '["34"]' or "array([1, 2])". Return other values unchanged.
-
-    The text "[1, 2]" is returned unchanged, because it is an interval.
-    """
+    """Return the list in a text such as '["34"]' or "array([1, 2])", and other values unchanged,
+    also "[1, 2]", which is an interval."""
     if not isinstance(value, str):
         return value
     # np.float64(0.5) -> 0.5
@@ -179,10 +168,8 @@ def chat_turns(value):
 
 
 def as_text(value):
-    """Return a cell as text: the last question of chat messages, decoded bytes, "" for None.
-
-    If the cell holds something else, such as an image, raise ValueError.
-    """
+    """Return a cell as text: the last question of chat messages, decoded bytes, "" for None. Raise
+    ValueError for anything else, such as an image."""
     value, turns = parse_list(value), chat_turns(value)
     asked = [content for role, content in turns if role == "user"]
     if asked:
@@ -215,12 +202,9 @@ def decimal(value):
 
 
 def golds_in(answer):
-    r"""Return the golds, a list of texts, that are found in an answer's text.
-
-    The result is ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18", "So it is \boxed{18}.",
-    "<answer>18</answer>", "The answer is 18.", "b'18'" and "18 (apples)". If an answer has boxes
-    with different contents, each content is a gold.
-    """
+    r"""Return the golds in an answer's text, a list: ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18",
+    "So it is \boxed{18}.", "<answer>18</answer>", "The answer is 18.", "b'18'", "18 (apples)". Boxes
+    with different contents are several golds."""
     if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
         with contextlib.suppress(ValueError, SyntaxError):
             answer = ast.literal_eval(answer).decode("utf-8", "replace")
@@ -241,8 +225,7 @@ def golds_in(answer):
 
 
 def golds(value):
-    """Return the golds in a cell, which may be a text, a number, a list, or a list as text such as
-    '["34"]'."""
+    """Return the golds in a cell: a text, a number, a list, or a list as text such as '["34"]'."""
     value = parse_list(value)
     values = value if isinstance(value, list) else [value]
     return [gold for v in values for gold in golds_in(as_text(v)) if gold.lower() not in NO_GOLD]
@@ -282,9 +265,8 @@ def question_and_prompt(prompt):
     r"""Return (question, new prompt) for `prompt`, the prompt of a data set.
 
     The question is `prompt` without the sentences that only request a form of the answer. The new
-    prompt keeps a sentence that requests \boxed{}, but not one that requests another form. If none
-    requests \boxed{}, INSTRUCTION is added. If a sentence that requests another form also has a
-    number or a formula, it may be part of the question. In this case the new prompt is "".
+    prompt keeps those that request \boxed{}, or has INSTRUCTION. It is "" if a sentence that
+    requests another form has a number or a formula, and so may be part of the question.
     """
     prompt = prompt.strip().removesuffix(INSTRUCTION).strip()
     pieces, question, shown = [*SENTENCES.split(prompt), ""], "", ""
@@ -317,12 +299,8 @@ def within_limit(problems, cfg):
 
 
 def make_problems(rows, columns, name):
-    """Turn rows into problems. Return (problems, left_out, changed).
-
-    left_out and changed are {reason: number of rows}. If a row is left out for several reasons,
-    only the first is counted. columns: (question, answer). `question` may be several column names
-    separated by commas. The id of a problem contains its row number.
-    """
+    """Return (problems, left_out, changed) of rows: the latter are {reason: number of rows}. An id
+    has the row's number. columns: (question, answer), see `pick_columns`."""
     problems, changed = [], dict.fromkeys(CHANGED, 0)
     left_out = dict(empty=0, not_text=0, several_answers=0, other_form=0)
     for i, row in enumerate(rows):
@@ -350,12 +328,9 @@ def make_problems(rows, columns, name):
 
 
 def repair_golds(problems, cfg):
-    """Return the problems whose gold has a value, and how many golds were repaired.
-
-    A repair replaces doubled backslashes. A gold has a value if math-verify can read it. A gold
-    that math-verify cannot read would match only an answer with exactly the same text. A gold of
-    more than SOLUTION words is left out, because it is a worked solution, which no answer repeats.
-    """
+    """Return the problems whose gold math-verify can read, as given or with single backslashes, and
+    how many were repaired so. Others would match only the same text. A gold of more than SOLUTION
+    words, a worked solution, is left out."""
     forms = {gold for p in problems for gold in (unescape(p["answer"]), p["answer"])}
     readable = {gold for gold in forms if re.fullmatch(r"-?\d{1,15}", gold)}
     if asked := sorted(forms - readable):
@@ -372,11 +347,8 @@ def repair_golds(problems, cfg):
 
 
 def drop_duplicates(problems, foreign, cfg):
-    """Return the problems without duplicates and leaks, and counts of the dropped problems.
-
-    The count `conflicts` is the number of duplicates whose answer differs in value from the answer
-    of the kept problem.
-    """
+    """Return the problems without duplicates and leaks, and counts of the dropped ones, with
+    `conflicts`, the duplicates whose answer differs in value from the kept problem's."""
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))
     kept, answers, counts = [], [], dict(against=0, exact=0)
@@ -388,8 +360,7 @@ def drop_duplicates(problems, foreign, cfg):
         counts[reason] += 1
         if reason != "against" and p["answer"] != problems[i]["answer"]:
             answers.append((p["answer"], problems[i]["answer"]))
-    # math-verify compares the answers, because 2/5 and \frac{2}{5} are equal. Each pair of answers
-    # is graded in both directions. They are equal if either direction is graded right
+    # 2/5 and \frac{2}{5} are equal: math-verify grades each pair of answers in both directions
     verdicts = zip(*(sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
                                             for gold, answer in pairs], cfg)
                      for pairs in (answers, [pair[::-1] for pair in answers])))
@@ -406,8 +377,7 @@ def read_against(cfg):
         if path == AGAINST:  # the default path is relative to the repository
             path = ROOT / path
             if not path.exists():
-                # Use --model=none, which sets no length limit. If a long test problem were left out
-                # of this file, it could not be found in the training problems
+                # --model=none sets no length limit, so no long test problem is missing
                 prepare([f"--data={os.path.relpath(path.parent)}", "--against=none",
                          "--model=none"], AIME24, __doc__)
         problems += read_problems(path)
@@ -415,11 +385,8 @@ def read_against(cfg):
 
 
 def prepare(argv, own, doc):
-    """Do the work of a data folder's prepare.py: write problems.jsonl and manifest.json.
-
-    argv: the command line of prepare.py, including `--data=`. own: the defaults of the folder, a
-    dict of name, source, revision and columns. doc: the docstring of prepare.py.
-    """
+    """Do the work of a data folder's prepare.py: write problems.jsonl and manifest.json. argv: its
+    command line, with `--data=`. own: dict(name, source, revision, columns). doc: its docstring."""
     cfg = parse(argv, doc, OWN)
     folder = Path(cfg["data"])
     out = folder / "problems.jsonl"

@@ -53,12 +53,9 @@ def missing_library(kind):
 
 
 def check(kind, pairs, cfg):
-    """Grade [(problem, text that a model wrote), ...] with one of LIBRARIES.
-
-    Return a verdict for each pair: a score from 0 to 1, TIMEOUT or ERROR. A text without an answer
-    scores 0; an answer above cfg["verify_bytes"] bytes is an ERROR. cfg["verify_s"] limits the CPU
-    seconds per answer.
-    """
+    """Return a verdict for each (problem, text that a model wrote) by one of LIBRARIES: a score
+    from 0 to 1, TIMEOUT above cfg["verify_s"] CPU seconds, or ERROR, also for an answer above
+    cfg["verify_bytes"] bytes. A text without an answer scores 0."""
     verdicts, asked = [0.0] * len(pairs), {}
     for i, (problem, text) in enumerate(pairs):
         answer = library(kind).answer(text, cfg["verify_bytes"])
@@ -82,11 +79,10 @@ def pool(kind):
 class Pool:
     """A verifier in processes that can be killed, so that `verify` always returns in time.
 
-    A worker is a fork server that has loaded the library, and its child, which grades. The child
-    sets kernel timers for each answer, because inside sympy's C code a Python signal handler would
-    never run. After a timeout the server forks the next child within milliseconds. Only the server
-    writes to the trainer, in messages of a fixed size. So even a child that a hostile answer
-    controls cannot make the trainer run code or wait.
+    A worker is a fork server that has loaded the library, and its child, which grades under kernel
+    timers, because no Python signal handler runs inside sympy's C code. Only the server writes to
+    the trainer, in messages of a fixed size, so even a child that a hostile answer controls cannot
+    make the trainer run code or wait.
     """
     MEMORY = 2 ** 30  # limit on a child's address space, in bytes
     CLOCK = 20  # wall-clock limit, in multiples of the CPU limit, because the machine may be busy
@@ -165,9 +161,7 @@ TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM
 
 def serve(kind):
     """Run the fork server of a Pool: read [seconds, gold, answer] lines, write a MESSAGE for each.
-
-    A child grades. It is replaced if it dies or if its memory has grown.
-    """
+    A child grades, and is replaced if it dies or if its memory has grown."""
     import logging
     import multiprocessing
     import resource
@@ -210,11 +204,8 @@ def serve(kind):
 
 
 def grade_lines(score, server, others):
-    """Run a child of the fork server: for each line from `server`, send one MESSAGE back.
-
-    others: inherited files to close. If the child kept the pipe to the trainer open, the trainer
-    would not notice that the server died.
-    """
+    """Run a child of the fork server: for each line from `server`, send one MESSAGE back. others:
+    inherited files to close, or the trainer would not notice that the server died."""
     import resource
     for other in others:
         other.close()
@@ -234,11 +225,8 @@ def grade_lines(score, server, others):
 
 
 def confine(event, args):
-    """Raise PermissionError if Python starts a program, opens a socket or changes a file.
-
-    This audit hook sees only calls that Python reports. `tame` in core/gym_answers.py is the first
-    line of defence: answers never run as code.
-    """
+    """Raise PermissionError if Python starts a program, opens a socket or changes a file. The first
+    line of defence is `tame` in core/gym_answers.py: answers never run as code."""
     if event == "open":
         refused = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     else:

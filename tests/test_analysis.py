@@ -382,7 +382,8 @@ def test_numbers_of_a_mixed_sweep(mixed_sweep):
     equal(t.mean[:, j], 0.60373, 0.63073, 0.57478, 0.59632, 0.57855, 0.63938, 0.62034)
     equal(t.choice[:, j], 0.60231, 0.62942, 0.57151, 0.59123, 0.57361, 0.62908, 0.61035)
     five = stats.table(sweep(2, paper(2), seeds=2, evals=20, P=400))  # enough cells for the pull
-    equal([stats.half_width(five, 0, j), *five.choice[:, j]], 0.030148, 0.56996, 0.61017, 0.62882, 0.5998, 0.53898)
+    equal([stats.half_width(five, 0, j), *five.choice[:, j]],
+          0.030148, 0.56996, 0.61017, 0.62882, 0.5998, 0.53898)
     equal(stats.difference(t, 1, 3, j), 0.034412, 0.011788, 0.016608)
     equal([stats.half_width(t, i, j) for i in range(7)],
           0.057188, 0.061452, 0.054121, 0.056036, 0.05455, 0.056683, 0.055156)
