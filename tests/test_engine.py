@@ -41,9 +41,8 @@ def same_rollouts(a, b):
 
 
 def full_forward(model, prompt, response, temperature):
-    """Return log-probs (k + 1, V) after the prompt and after each of the k response tokens.
-
-    They come from one forward pass of transformers without a cache.
+    """Return log-probs (k + 1, V) after the prompt and after each of the k response tokens, from
+    one forward pass of transformers without a cache.
     """
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([prompt + response]),
@@ -79,20 +78,19 @@ def test_stop_and_length(hf):
 TURNS = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} [end] {% endfor %}"
 
 
-@named("named_by, config_says, template, want", [
-    ("config alone", [2, 3], None, [1, 2, 3]), ("one id", 2, None, [1, 2]),
-    ("no file", None, None, [1]),
-    ("the template, config.json has the base model's end", [1], TURNS, "[end]"),
-    ("the template, nothing else", None, TURNS, "[end]"),
-    ("a template without an end", [1], "{{ messages[0]['content'] }}", [1]),
-    ("a template for users alone", [1], "{{ raise_exception('no') }}", [1])])
-def test_every_file_that_names_an_end_counts(hf, named_by, config_says, template, want):
+@named("config_says, template, want", [
+    ([2, 3], None, [1, 2, 3]), (2, None, [1, 2]), (None, None, [1]),
+    ([1], TURNS, "[end]"),  # config.json has the base model's end
+    (None, TURNS, "[end]"),
+    ([1], "{{ messages[0]['content'] }}", [1]),  # a template without an end
+    ([1], "{{ raise_exception('no') }}", [1])])  # a template for users alone
+def test_every_file_that_names_an_end_counts(hf, config_says, template, want):
     """Stop tokens come from generation_config.json, from the tokenizer and from the chat template.
 
-    One of the three often has the base model's end token only. A chat model does not write this
-    token at the end of a turn, so every response would be cut off.
+    Often one of the three has only the end token of the base model, which a chat model never writes
+    at the end of a turn.
     """
-    tokenizer = copy.deepcopy(hf[1])
+    model, tokenizer = copy.deepcopy(hf[:2])
     end = "7" if want == "[end]" else "[end]"  # 7 is a token that the model draws now and then
     tokenizer.add_special_tokens(dict(additional_special_tokens=[end]))
     tokenizer.chat_template = template and template.replace("[end]", end)
@@ -101,7 +99,6 @@ def test_every_file_that_names_an_end_counts(hf, named_by, config_says, template
     assert engine.stop_ids(config_says, tokenizer) == want
     if turn not in want:
         return
-    model = copy.deepcopy(hf[0])
     model.generation_config.eos_token_id = config_says
     out, ended = draw((model, tokenizer, hf[2]), n=32), set()
     for tokens, k, stopped in zip(out["tokens"].tolist(), out["length"], out["stopped"]):
@@ -117,10 +114,9 @@ def test_rollouts_do_not_depend_on_gen_batch(hf):
 
 
 def test_the_output_layer_is_not_copied_for_each_prompt(hf):
-    """Given a slice of hidden states, torch copies frozen weights once per row to multiply by them.
+    """Given a slice of hidden states, torch copies frozen weights once per row.
 
-    For 64 prompts and a vocabulary of 49,000 tokens, the copies took 3.6 GB and most of the time of
-    an evaluation.
+    For 64 prompts and a vocabulary of 49,000 tokens, the copies took 3.6 GB.
     """
     from torch.profiler import ProfilerActivity, profile
     frozen = copy.deepcopy(hf[0]).requires_grad_(False)
@@ -271,11 +267,11 @@ def test_a_gpu_that_torch_does_not_see(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for words in ([], ["--engine=hf"]):
-        with pytest.raises(BadInput, match="--device=auto: there are GPUs .* core/probe.py"):
-            engine.engine_name(parse(["--device=auto", *words]))
+    unseen = "--device=auto: there are GPUs .* core/probe.py"
+    for words, why in ((["--device=auto"], unseen), (["--device=auto", "--engine=hf"], unseen),
+                       (["--device=cuda"], "--device=cuda: torch sees no GPU here")):
+        with pytest.raises(BadInput, match=why):
+            engine.engine_name(parse(words))
     assert engine.engine_name(parse(["--device=cpu"])) == "hf"
-    with pytest.raises(BadInput, match="--device=cuda: torch sees no GPU here"):
-        engine.engine_name(parse(["--device=cuda"]))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert engine.engine_name(parse([])) == "hf"

@@ -10,6 +10,7 @@ from conftest import ROOT  # noqa: F401  the repository on sys.path
 import train_grpo
 from config import BadInput, parse
 from core import engine, models, packing
+from core.log import read_log
 from core.problems import DATE, tokenize
 
 SIZES = dict(vocab_size=24, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
@@ -58,25 +59,23 @@ def tiny_tokenizer(**more):
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that trains a model for two updates and returns the records of the log.
+    """Return train(model, *words), which makes two updates and returns the records of the log.
 
-    words: more of the command line. generation: the content of generation_config.json.
+    generation: the content of generation_config.json.
     """
     def train(model, *words, generation=None):
-        folder, problems = tmp_path / "base", tmp_path / "problems.jsonl"
+        folder, problems, out = tmp_path / "base", tmp_path / "problems.jsonl", tmp_path / "run"
         model.save_pretrained(folder)
         tiny_tokenizer().save_pretrained(folder)
         if generation:
             (folder / "generation_config.json").write_text(json.dumps(generation))
         problems.write_text('{"id": 1, "prompt": "w1 w2 w3", "answer": "w3"}\n'
                             '{"id": 2, "prompt": "w3", "answer": "w4"}\n')
-        out = tmp_path / "run"
-        code = train_grpo.main([
+        assert train_grpo.main([
             f"--model={folder}", f"--train_set={problems}", f"--val_set={problems}",
             f"--out={out}", "--verifier=exact", "--max_prompt_tokens=8", "--max_new_tokens=8",
-            "--B_p=2", "--n=4", "--C=16", "--temperature=1", "--eval_every=0", *words])
-        assert code == 0
-        return [json.loads(line) for line in open(out / "log.jsonl")]
+            "--B_p=2", "--n=4", "--C=16", "--temperature=1", "--eval_every=0", *words]) == 0
+        return read_log(out / "log.jsonl")
     return train
 
 
@@ -141,15 +140,14 @@ def test_rows_are_packed_where_attention_allows_it(family):
 
 
 def test_a_model_whose_log_probs_differ_is_refused():
-    cfg = parse(["--device=cpu"])
+    cfg, broken = parse(["--device=cpu"]), tiny_model("Llama")
     train_grpo.check_log_probs(tiny_model("Granite"), [5, 6, 7, 8], cfg)
-    train_grpo.check_log_probs(tiny_model("Llama"), [5], cfg)
-    with pytest.raises(BadInput, match="own logits by .* kind bert cannot be trained"):
-        train_grpo.check_log_probs(tiny_model("Bert"), [5, 6, 7, 8], cfg)  # not causal
-    broken = tiny_model("Llama")
+    train_grpo.check_log_probs(broken, [5], cfg)
     del broken.model.norm
-    with pytest.raises(BadInput, match="kind llama cannot be trained here .*norm"):
-        train_grpo.check_log_probs(broken, [5, 6, 7, 8], cfg)
+    for model, why in ((tiny_model("Bert"), "own logits by .* kind bert cannot be trained"),
+                       (broken, "kind llama cannot be trained here .*norm")):  # BERT is not causal
+        with pytest.raises(BadInput, match=why):
+            train_grpo.check_log_probs(model, [5, 6, 7, 8], cfg)
 
 
 @pytest.mark.parametrize("family, words", [
@@ -200,39 +198,32 @@ def test_a_file_that_lacks_a_weight_is_refused(run):
         run(model)
 
 
-def test_a_rope_that_depends_on_the_batch_is_refused(run):
+def test_a_rope_that_depends_on_the_batch_is_refused(run, monkeypatch):
     """longrope rotates rows of up to original_max_position_embeddings tokens always alike."""
-    rope = dict(rope_type="longrope", short_factor=[1.0] * 4, long_factor=[4.0, 3.0, 2.0, 1.5])
-    FAMILIES["Phi3"] = {}
-    for original, refused in ((8, True), (16, False)):
-        model = tiny_model("Phi3", rope_scaling=dict(rope),
-                           original_max_position_embeddings=original)
-        if refused:
-            with pytest.raises(BadInput, match="the 8 positions of .* before its longrope"):
-                run(model)
-        else:
-            assert run(model)[-1]["status"] == "budget"
+    monkeypatch.setitem(FAMILIES, "Phi3", dict(rope_scaling=dict(
+        rope_type="longrope", short_factor=[1.0] * 4, long_factor=[4.0, 3.0, 2.0, 1.5])))
+    with pytest.raises(BadInput, match="the 8 positions of .* before its longrope"):
+        run(tiny_model("Phi3", original_max_position_embeddings=8))
+    assert run(tiny_model("Phi3", original_max_position_embeddings=16))[-1]["status"] == "budget"
 
 
 # -------------------------------------------------------------------------------------------------
 # Tokenizers
 
 
-@pytest.mark.parametrize("named, end", [(dict(eos_token_id=2), "</s>"),
-                                        (dict(eos_token_id=[3, 2]), "<unk>"), ({}, None)])
-def test_the_end_token_comes_from_the_config(tmp_path, named, end):
+@pytest.mark.parametrize("ids, end", [(2, "</s>"), ([3, 2], "<unk>"), (None, None)])
+def test_the_end_token_comes_from_the_config(tmp_path, ids, end):
     """The tokenizer names no end token. The config may name one id, several or none."""
     tokenizer = tiny_tokenizer()
     tokenizer.eos_token = tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="gpt_neox", eos_token_id=None)
-                                                     | named))
-    if end is None:
-        with pytest.raises(BadInput, match="neither its tokenizer nor its config.json names an end"):
-            models.load_tokenizer(tmp_path)
-    else:
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama", eos_token_id=ids)))
+    if end:
         loaded = models.load_tokenizer(tmp_path)
         assert loaded.eos_token == loaded.pad_token == end
+    else:
+        with pytest.raises(BadInput, match="neither its tokenizer nor its config.json names"):
+            models.load_tokenizer(tmp_path)
 
 
 PROBLEMS = [dict(id="1", prompt="w1 w2", answer="w3"),
@@ -261,8 +252,7 @@ def test_a_template_that_prints_the_date_prints_one_day():
 def test_text_outside_the_vocabulary_is_named(capsys):
     tokenize(PROBLEMS, tiny_tokenizer())
     assert capsys.readouterr().err == ""
-    strange = [*PROBLEMS, dict(id="odd", prompt="w1 é", answer="w3")]
-    tokenize(strange, tiny_tokenizer())
+    tokenize([*PROBLEMS, dict(id="odd", prompt="w1 é", answer="w3")], tiny_tokenizer())
     line, = capsys.readouterr().err.splitlines()
     assert line.startswith("1 of 3 prompts") and "problem odd" in line and "<unk>" in line
     embedded = models.load_tokenizer("data/arithmetic/base")  # has no token for unknown text
