@@ -282,7 +282,7 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
     refuses(GURU, ["./nowhere", "--model=none"], "--model=./nowhere", "--against=none")
 
 
-def test_any_two_named_columns(guru, tmp_path, capsys):
+def test_any_two_named_columns(prepared, tmp_path):
     """--question_key and --answer_key name any two columns.
 
     The files: gzipped JSONL with a dotted key; parquet with a dot in a column's name, and with
@@ -299,9 +299,8 @@ def test_any_two_named_columns(guru, tmp_path, capsys):
                    tmp_path / "mine.parquet")
     for source, key, expected in (("mine.jsonl.gz", "sol.final", [(0, "7"), (1, "0"), (2, "½")]),
                                   ("mine.parquet", "value", [(0, "7"), (2, "0.5")])):
-        problems, counts, _, printed = rows_made(
-            guru, tmp_path, capsys, tmp_path / source, "--question_key=q.text",
-            f"--answer_key={key}")
+        problems, counts, _, printed = prepared(
+            tmp_path / source, "--question_key=q.text", f"--answer_key={key}")
         assert [(p["prompt"], p["answer"]) for p in problems] == [(f"{asked[i]} {BOX}", answer)
                                                                   for i, answer in expected]
         assert counts["empty"] == 1 and "1 empty" in printed
@@ -465,16 +464,20 @@ def test_sizes_of_mixtures(splits, mix):
 # --------------------------------------------------------------------------------------------------
 # Forms of answers, golds, chat turns and columns in published data sets
 
-def rows_made(guru, tmp_path, capsys, rows, *words, against="none"):
-    """Run prepare.py on rows, or a file; return (problems, counts, changed, the printed text)."""
-    source = write_jsonl(tmp_path / "in.jsonl", rows) if isinstance(rows, list) else rows
-    shutil.rmtree(tmp_path / "out", ignore_errors=True)
-    guru.main([f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none",
-               f"--against={against}", *words])
-    manifest = config.read_json(tmp_path / "out/manifest.json")
-    printed = capsys.readouterr()
-    return (sample.read_problems(tmp_path / "out/problems.jsonl"), manifest["counts"],
-            manifest["changed"], printed.out + printed.err)
+@pytest.fixture
+def prepared(guru, tmp_path, capsys):
+    """Return prepared(rows or file, *words), which runs prepare.py and returns (problems, counts,
+    changed, the printed text)."""
+    def prepared(rows, *words, against="none"):
+        source = write_jsonl(tmp_path / "in.jsonl", rows) if isinstance(rows, list) else rows
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        guru.main([f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none",
+                   f"--against={against}", *words])
+        manifest = config.read_json(tmp_path / "out/manifest.json")
+        printed = capsys.readouterr()
+        return (sample.read_problems(tmp_path / "out/problems.jsonl"), manifest["counts"],
+                manifest["changed"], printed.out + printed.err)
+    return prepared
 
 
 DAPO = ("Solve the following math problem step by step. The last line of your response should be "
@@ -491,30 +494,24 @@ WRAPPED = dict(dapo=DAPO, gsm8k=GSM8K, math=MATH, qwen=QWEN, r1=R1,
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_problems_inside_an_instruction(guru, tmp_path, capsys, name):
+def test_problems_inside_an_instruction(prepared, tmp_path, name):
     """All 30 test problems are found inside an instruction, and no other problem is, also if the
     test problems have the instruction. A kept prompt asks for one form of the answer.
     """
     before, after = WRAPPED[name]
     others = [dict(question=before + sentence(i) + after, answer="1") for i in range(5)]
     around = [dict(question=before + q + after, answer=a) for q, a in TEST]
-    plain = [dict(question=q, answer=a) for q, a in TEST]
-    for j, test in enumerate((plain, around)):
-        against = write_jsonl(tmp_path / f"test{j}.jsonl",
-                              [dict(id=i, prompt=row["question"], answer=row["answer"])
-                               for i, row in enumerate(test)])
-        problems, counts, changed, _ = rows_made(guru, tmp_path, capsys, around + others,
-                                                 against=against)
+    asked, boxed = [q for q, _ in TEST], name in ("math", "qwen")
+    for test in (asked, [row["question"] for row in around]):
+        against = write_jsonl(tmp_path / "test.jsonl",
+                              [dict(id=i, prompt=q, answer="1") for i, q in enumerate(test)])
+        problems, counts, changed, _ = prepared(around + others, against=against)
         assert (counts["against"], counts["kept"]) == (30, 5)
-        assert name == "unknown" or changed["form"] == 35 * (name not in ("math", "qwen"))
-        assert all(sentence(i) in p["prompt"] for i, p in enumerate(problems))
-    for p, row in zip(problems, others):
-        assert p["prompt"].count(r"\boxed") == 1
+        assert name == "unknown" or changed["form"] == 35 * (not boxed)
+    for i, p in enumerate(problems):
+        assert sentence(i) in p["prompt"] and p["prompt"].count(r"\boxed") == 1
         assert not any(form in p["prompt"] for form in ("####", "<answer>", "Answer:"))
-        if name in ("math", "qwen"):
-            assert p["prompt"] == row["question"]
-        else:
-            assert p["prompt"].endswith(BOX)
+        assert p["prompt"] == others[i]["question"] if boxed else p["prompt"].endswith(BOX)
 
 
 def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
@@ -565,30 +562,27 @@ TURNS = [([dict(role="system", content="You teach."), dict(role="user", content=
 
 
 @pytest.mark.parametrize("prompt, question, earlier", TURNS)
-def test_the_last_question_of_chat_turns(guru, tmp_path, capsys, prompt, question, earlier):
-    [p], _, changed, printed = rows_made(guru, tmp_path, capsys, [dict(prompt=prompt, answer="5")])
+def test_the_last_question_of_chat_turns(prepared, prompt, question, earlier):
+    [p], _, changed, printed = prepared([dict(prompt=prompt, answer="5")])
     assert p["prompt"] == f"{question} {BOX}" and changed["turns"] == earlier
     assert ("turns before the last question" in printed) == bool(earlier)
 
 
 @pytest.mark.parametrize("prompt", [
     [dict(role="user", content=[dict(type="image", image="x.png"), dict(type="text", text="?")])],
-    [dict(role="assistant", content="5")], dict(a=1), [1, 2]])
-def test_cells_without_text_are_counted(guru, tmp_path, capsys, prompt):
+    [dict(role="assistant", content="5")], [dict(a=1)], [1, 2]])
+def test_cells_without_text_are_counted(prepared, prompt):
     rows = [dict(prompt=prompt, answer="5"), dict(prompt="2+3?", answer="5")]
-    words = ["--question_key=prompt", "--answer_key=answer"]
-    if isinstance(prompt, dict):  # a column of fields
-        rows = [dict(prompt=[prompt], answer="5"), rows[1]]
-    problems, counts, _, printed = rows_made(guru, tmp_path, capsys, rows, *words)
+    problems, counts, _, printed = prepared(rows, "--question_key=prompt", "--answer_key=answer")
     assert [p["prompt"] for p in problems] == [f"2+3? {BOX}"]
     assert counts["not_text"] == 1 and "1 not text" in printed
 
 
-def test_columns_that_belong_to_the_question(guru, tmp_path, capsys):
+def test_columns_that_belong_to_the_question(prepared):
     row = dict(body="Seven red marbles lie in a bowl.", question="How many?", answer="7", level="1")
     for words, prompt in (([], "How many?"),
                           (["--question_key=body,question"], f"{row['body']}\nHow many?")):
-        [p], _, _, printed = rows_made(guru, tmp_path, capsys, [row], *words)
+        [p], _, _, printed = prepared([row], *words)
         assert p["prompt"] == f"{prompt} {BOX}" and "level" not in printed
         assert ("--question_key=body,question" in printed) == (not words)
 
@@ -605,9 +599,9 @@ SHAPES = [  # (columns of a row, prompt, answer): GSM8K, MATH and DAPO
 
 
 @pytest.mark.parametrize("row, prompt, answer", SHAPES)
-def test_columns_of_known_data_sets(guru, tmp_path, capsys, row, prompt, answer):
+def test_columns_of_known_data_sets(prepared, tmp_path, row, prompt, answer):
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "in.parquet")
-    [p], *_ = rows_made(guru, tmp_path, capsys, tmp_path / "in.parquet")
+    [p], *_ = prepared(tmp_path / "in.parquet")
     assert (" ".join(p["prompt"].split()), p["answer"]) == (f"{prompt} {BOX}", answer)
 
 
@@ -687,9 +681,9 @@ KEPT = [
     ("E. five", "E. five")]  # the question lists A to D
 
 
-def test_golds_with_doubled_backslashes_are_repaired_or_left_out(guru, tmp_path, capsys):
+def test_golds_with_doubled_backslashes_are_repaired_or_left_out(prepared):
     rows = [dict(problem=sentence(i), answer=gold) for i, gold in enumerate(REPAIRED)]
-    problems, counts, changed, printed = rows_made(guru, tmp_path, capsys, rows)
+    problems, counts, changed, printed = prepared(rows)
     assert counts["gold_unread"] == 5 and changed["escaped"] == 8
     assert "8 golds had doubled backslashes" in printed and "5 gold unread" in printed
     wanted = [answers for answers in REPAIRED.values() if answers]
@@ -700,10 +694,10 @@ def test_golds_with_doubled_backslashes_are_repaired_or_left_out(guru, tmp_path,
     assert right == ["right"] * len(right) and "right" not in wrong
 
 
-def test_golds_of_solutions_numbers_and_choices(guru, tmp_path, capsys):
+def test_golds_of_solutions_numbers_and_choices(prepared):
     rows = [dict(problem=f"{sentence(i)} A. 1 (B) 2 (C) 3 D: 4", answer=gold)
             for i, (gold, _) in enumerate(KEPT)]
-    problems, counts, _, printed = rows_made(guru, tmp_path, capsys, rows)
+    problems, counts, _, printed = prepared(rows)
     assert [p["answer"] for p in problems] == [kept for _, kept in KEPT if kept is not None]
     assert counts["several_answers"] == 3 and "3 several answers" in printed
     assert counts["empty"] == 1
@@ -726,15 +720,15 @@ def test_a_leak_is_found_with_other_braces():
     assert duplicates.twins([other], [text.replace("{0}", LEAKS[0][0])]) == [None]
 
 
-def test_equal_golds_in_other_notation_do_not_conflict(guru, tmp_path, capsys):
-    golds = [("2/5", r"\frac{2}{5}", 0), ("0.5", r"\frac12", 0), ("x=3", "3", 0),
-             (r"\text{Yes}", "yes", 0), ("1,2", "2,1", 0), (r"2\sqrt{2}", r"\sqrt 8", 0),
-             ("2/5", r"\frac{3}{5}", 1), ("7", "8", 1), (r"\text{Yes}", "no", 1)]
-    for first, second, conflicts in golds:
-        rows = [dict(problem=sentence(1), answer=gold) for gold in (first, second)]
-        _, counts, _, printed = rows_made(guru, tmp_path, capsys, rows)
-        assert (counts["exact"], counts["conflicts"]) == (1, conflicts), (first, second)
-        assert ("1 of these duplicates had another answer" in printed) == bool(conflicts)
+@pytest.mark.parametrize("first, second, conflicts", [
+    ("2/5", r"\frac{2}{5}", 0), ("0.5", r"\frac12", 0), ("x=3", "3", 0),
+    (r"\text{Yes}", "yes", 0), ("1,2", "2,1", 0), (r"2\sqrt{2}", r"\sqrt 8", 0),
+    ("2/5", r"\frac{3}{5}", 1), ("7", "8", 1), (r"\text{Yes}", "no", 1)])
+def test_equal_golds_in_other_notation_do_not_conflict(prepared, first, second, conflicts):
+    _, counts, _, printed = prepared([dict(problem=sentence(1), answer=gold)
+                                      for gold in (first, second)])
+    assert (counts["exact"], counts["conflicts"]) == (1, conflicts)
+    assert ("1 of these duplicates had another answer" in printed) == bool(conflicts)
 
 
 @pytest.mark.parametrize("all_problems", [True, False])
