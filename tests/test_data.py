@@ -452,9 +452,11 @@ def test_sizes_of_mixtures(splits, mix):
         f"mix_{name}_train.jsonl" for name in (
             "hard_D60_seed3", "dual_D60_seed3", "tri_D60_seed3", "hard_D90_seed0",
             "dual_D101_seed0", "tri_D163_seed0")}
-    problems = lines(splits / "mix_tri_D60_seed3_train.jsonl")
-    assert all(p in lines(splits / f"{p['prompt'].split()[0]}_train.jsonl") for p in problems)
-    assert len({p["id"] for p in problems}) == 60
+    known = {name: lines(splits / f"{name}_train.jsonl") for name in SIZES}
+    for name, shares in (("hard", [60, 0, 0]), ("dual", [30, 30, 0]), ("tri", [30, 15, 15])):
+        problems = lines(splits / f"mix_{name}_D60_seed3_train.jsonl")
+        assert [sum(p in problems for p in part) for part in known.values()] == shares
+        assert len({p["id"] for p in problems}) == len(problems) == 60
     before = tree(splits)
     refused(mix("--D=100"), "--D=100", "hard has at most 90", "extreme has only 90")
     refused(mix("--D=5", "--model=org/other"), "other")

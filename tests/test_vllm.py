@@ -27,10 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux" or OF_GPUS, reason="vLLM
 
 
 def surroundings():
-    """Return settings of the process that the trainer relies on and that vLLM could change.
-
-    The global random generators are not among them, because the trainer does not use them.
-    """
+    """Return settings of the process that the trainer relies on and that vLLM could change."""
     return [torch.get_num_threads(), torch.get_default_dtype(),
             torch.get_float32_matmul_precision(), os.sched_getaffinity(0),
             signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT),
@@ -78,22 +75,18 @@ def test_log_probs_before_and_after_a_weight_update(opened):
     """
     vllm, model, cfg, _, prompts = opened
     assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
-    moved = moved_copy(model)
-    seeds = list(range(100, 124))
+    moved, seeds = moved_copy(model), list(range(100, 124))
     first = vllm.generate(prompts, 4, seeds)
     assert gaps(model, prompts, first, 4).max() < 5e-4
     assert gaps(moved, prompts, first, 4).mean() > 0.01  # the two models differ clearly
-    vllm.load(full_weights(moved))
-    second = vllm.generate(prompts, 4, seeds)
-    assert gaps(moved, prompts, second, 4).max() < 5e-4
-    with torch.no_grad():  # change only the embedding, which is also the head
-        moved.get_input_embeddings().weight.copy_(moved_copy(moved).get_input_embeddings().weight)
-    vllm.load(full_weights(moved))
-    assert gaps(moved, prompts, vllm.generate(prompts, 4, seeds), 4).max() < 5e-4
+    for _ in range(2):
+        vllm.load(full_weights(moved))
+        assert gaps(moved, prompts, vllm.generate(prompts, 4, seeds), 4).max() < 5e-4
+        embedding = moved.get_input_embeddings().weight.data  # then only this, which is the head
+        embedding.copy_(moved_copy(moved).get_input_embeddings().weight)
     vllm.load(full_weights(model))
     again = vllm.generate(prompts, 4, seeds)
-    assert torch.equal(again["tokens"], first["tokens"])
-    assert torch.equal(again["length"], first["length"])
+    assert all(torch.equal(again[key], first[key]) for key in ("tokens", "length"))
 
 
 def test_rollouts_depend_on_their_seed_only(opened):
@@ -126,14 +119,14 @@ def test_rollouts_depend_on_their_seed_only(opened):
 def test_pass_rates_are_those_of_the_transformers_engine(opened):
     """For 24 problems with 128 rollouts each, rates and their mean agree up to sampling error."""
     vllm, model, cfg, problems, prompts = opened
-    seeds, rates = [engine.rollout_seed("rates", j) for j in range(24)], []
-    for one in (vllm, engine.HFEngine(model, vllm.tokenizer, cfg)):
-        rates.append(verifier.grade(problems, one.generate(prompts, 128, seeds), vllm.tokenizer,
-                                    cfg)[0].mean(1))
-    p = (rates[0] + rates[1]) / 2
+    seeds = [engine.rollout_seed("rates", j) for j in range(24)]
+    a, b = (verifier.grade(problems, one.generate(prompts, 128, seeds), vllm.tokenizer,
+                           cfg)[0].mean(1)
+            for one in (vllm, engine.HFEngine(model, vllm.tokenizer, cfg)))
+    p = (a + b) / 2
     error = (2 * p * (1 - p) / 128).sqrt()
-    assert ((rates[0] - rates[1]).abs() <= 4.5 * error + 1e-6).all()
-    assert abs((rates[0] - rates[1]).mean()) < 4 * error.square().sum().sqrt() / 24 < 0.1
+    assert ((a - b).abs() <= 4.5 * error + 1e-6).all()
+    assert abs((a - b).mean()) < 4 * error.square().sum().sqrt() / 24 < 0.1
     assert 0.2 < p.mean() < 0.8
 
 
@@ -210,31 +203,32 @@ def test_training_run_and_its_continuation(world, script, tmp_path):
     """
     words = ["--engine=vllm", "--B_p=4", "--n=8", "--lr_base=2e-2", "--warmup=0", "--samples=4",
              "--eval_every=32", f"--out={tmp_path}"]
-    done = script("train_grpo.py", *words, "--C=96")
-    assert done.code == 0, done.stderr
-    done = script("train_grpo.py", *words, "--C=128")
-    assert done.code == 0 and "from update 3" in done.stderr, done.stderr
+    for C, said in ((96, ""), (128, "from update 3")):
+        done = script("train_grpo.py", *words, f"--C={C}")
+        assert done.code == 0 and said in done.stderr, done.stderr
     records = read_log(tmp_path / "log.jsonl")
     steps = [r for r in records if r["type"] == "step"]
     assert [r["step"] for r in steps] == [1, 2, 3, 4] and records[0]["config"]["engine"] == "vllm"
-    assert all(0 < r["tis_mean"] < 1e-4
-               for r in steps), "the engine must sample from the trainer's weights"
+    assert all(0 < r["tis_mean"] < 1e-4 for r in steps)  # it samples from the trainer's weights
     assert steps[1]["kl"] > 1e-3  # the weights did move
     assert records[-1] == dict(type="end", status="budget", rollouts=128)
 
 
+MISSING = ": vLLM is not installed .*requirements-vllm.txt"
+
+
 @pytest.mark.parametrize("gpu, word, message", [
-    (False, "--engine=vllm", "--engine=vllm: vLLM is not installed .*requirements-vllm.txt"),
-    (True, "--engine=vllm", "--engine=vllm: vLLM is not installed .*requirements-vllm.txt"),
-    (True, "--engine=auto", "--engine=auto: vLLM is not installed .*requirements-vllm.txt.*=hf"),
+    (False, "--engine=vllm", MISSING), (True, "--engine=vllm", MISSING),
+    (True, "--engine=auto", f"{MISSING}.*=hf"),
     (True, "--engine=hf", ""), (True, "--device=cpu", ""), (False, "--engine=auto", "")])
 def test_vllm_is_not_installed(monkeypatch, gpu, word, message):
     """Nothing falls back to transformers, which would take ten times as long on a GPU."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    if not message:
-        assert engine.engine_name(parse(["--device=auto", word])) == "hf"
-        return
-    with pytest.raises(BadInput, match=message):
-        engine.engine_name(parse(["--device=auto", word]))
+    cfg = parse(["--device=auto", word])
+    if message:
+        with pytest.raises(BadInput, match=word + message):
+            engine.engine_name(cfg)
+    else:
+        assert engine.engine_name(cfg) == "hf"
 
