@@ -13,9 +13,8 @@ Many problems: a rollout makes DECIDING + `idle` decisions with K choices each. 
 its deciding decisions are right. A unit vector x in F dimensions describes a decision. The policy
 is softmax(z0 + x W). z0 are the logits of the base model. All problems share the weights W.
 
-Rollouts, advantages, token-mean loss, AdamW and its schedule are as in train_grpo.py, without KL
-and entropy terms. `exact` in an evaluation is the mean pass@1 without sampling noise. A run writes
-its log when it ends. Defaults: data/bandit/defaults.json. Experiments: results/bandit/study.py.
+The update is that of train_grpo.py without KL and entropy terms. `exact` in an evaluation is the
+mean pass@1 without sampling noise. A run writes its log when it ends.
 """
 import concurrent.futures
 import json
@@ -87,10 +86,8 @@ def fit_rate(y, ns):
 
 def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     """Simulate the base case and draw out/one.png: A and B of `fit_rate` over t, and the
-    suboptimality after C rollouts for each n and each rule that scales the lr with n.
-
-    Return and print the latter, {rule: {n: (mean, half width of the 95% interval)}}.
-    """
+    suboptimality after C rollouts for each n and rule of the lr, {rule: {n: (mean, half of its 95%
+    interval)}}, which is printed and returned."""
     rng, (theta, right), left = np.random.default_rng(0), first_logits(p, K, R), {}
     fig, [[a, b]] = plots.canvas(1, 2, (11, 4.5))
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
@@ -120,11 +117,9 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
 # choices, F features. An array of probabilities has shape (K, S, P, d)
 
 def make_world(cfg):
-    """Return dict(x, base, answer) of all problems, the validation problems first.
-
-    x (P, d, F): feature vectors of length 1. base (P, d, K): logits of the base model. answer
-    (P, DECIDING): the right choices, those with the largest logit under a random linear teacher.
-    """
+    """Return dict(x, base, answer) of all problems, the validation problems first: feature vectors
+    of length 1 (P, d, F), logits of the base model (P, d, K), and the right choices (P, DECIDING),
+    which have the largest logit under a random linear teacher."""
     rng, P = np.random.default_rng([cfg["world"], 1]), cfg["n_val"] + POOL
     teacher, noise = rng.standard_normal((2, F, K), np.float32)
     mixed = cfg["skill"] * teacher + math.sqrt(1 - cfg["skill"] ** 2) * noise
@@ -193,8 +188,7 @@ class Run:
         self.W = np.zeros((3, S, F, K), np.float32)  # weights and AdamW's two moments
 
     def batch(self, B_p):
-        """Return indices (S, B_p) of the next B_p of each seed's D problems. An epoch goes through
-        all D problems in random order."""
+        """Return indices (S, B_p) of each seed's next problems, in random order in each epoch."""
         while self.queue.shape[1] < B_p:
             epoch = [rng.permutation(self.problems.shape[1]) for rng in self.order_rng]
             self.queue = np.concatenate([self.queue, np.stack(epoch)], 1)
@@ -202,10 +196,8 @@ class Run:
         return now
 
     def probabilities(self, problems, idle=False):
-        """Return the probabilities (K, S, P, d), the answers and the features of `problems`.
-
-        problems: indices (S, P) into the world. idle: whether to include the idle decisions.
-        """
+        """Return the probabilities (K, S, P, d), the answers and the features of `problems`,
+        indices (S, P) into the world, with or without idle decisions."""
         cut = slice(None if idle else DECIDING)
         x, z = (self.world[key][problems][:, :, cut] for key in ("x", "base"))
         shared = x.reshape(len(x), -1, F) @ self.W[0]

@@ -102,7 +102,7 @@ config = dict(
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
-    micro_tokens = 16384,         # tokens per micro-batch of an update, with padding if there is any
+    micro_tokens = 16384,         # tokens per micro-batch of an update, with any padding
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at a time, of 14 bytes each
     activation_checkpointing = "auto",  # auto | true | false: store only each layer's input, for a
                                   # third more work; auto = true on a GPU whose memory is too small

@@ -9,15 +9,10 @@ r"""evaluate.py: models on problem files -> avg@k, best@k, worst@k with standard
         --val_set=$S/easy_val.jsonl,$S/hard_val.jsonl
 
 Prints a table and writes `eval.json` to `out` (default: RUN/eval/PROBLEMS, or
-runs/eval/MODEL/PROBLEMS if the model is not in a run's folder).
-
---model and --val_set take several names, separated by commas. Then each pair of a model and a
-problem file has its own folder, and `out` (default: runs/eval/table) also gets `table.json`. It
-compares each model with the first model on each problem file.
-
-If a model is in a run's folder, the log of this run gives the settings, such as lengths,
-temperature and validation problems. If several models are in the folders of runs, the first of
-these models gives the settings. Needs config.py, verifier.py and core/.
+runs/eval/MODEL/PROBLEMS if the model is not in a run's folder). Each pair of several models and
+problem files has its own folder, and `out` (default: runs/eval/table) also gets `table.json`, which
+compares each model with the first. The log of the first model that is in a run's folder gives the
+settings, such as lengths, temperature and validation problems.
 """
 import subprocess
 import sys
@@ -36,10 +31,7 @@ import verifier
 
 
 def find_run(path):
-    """Return the folder of the run that `path` belongs to, or None.
-
-    path: a run's folder, its model or one of its checkpoints.
-    """
+    """Return the folder of the run that `path`, a run, its model or checkpoint, is of, or None."""
     for folder in (Path(path), *list(Path(path).parents)[:2]):
         if (folder / "log.jsonl").exists():
             return folder
@@ -47,12 +39,8 @@ def find_run(path):
 
 
 def parse_like_run(argv):
-    """Return (config, list of models) for the words of a command line.
-
-    If a model is in a run's folder, the settings of the first such run apply, unless a word
-    overrides them. If neither a run nor a word names problem files, the files are the default of
-    the first model.
-    """
+    """Return (config, list of models) for the words of a command line, which override the settings
+    of the first model's run. The default problem files are those of the first model."""
     named = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     models = files(named[-1]) if named else []
     run, trained = next(filter(None, map(find_run, models)), None), {}
@@ -66,8 +54,7 @@ def parse_like_run(argv):
 
 
 def evaluate(name, problems, generator, cfg, out):
-    """Draw and grade rollouts for the problem set `name`. Write `out`/eval.json and return its
-    content."""
+    """Draw and grade rollouts for the set `name`; write `out`/eval.json and return its content."""
     from tqdm import tqdm
     samples = cfg["samples"]
     prompts = encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
@@ -86,12 +73,8 @@ def evaluate(name, problems, generator, cfg, out):
 
 
 def add_gains(records):
-    """Add `gain` and its standard error `gain_se` to each record of `evaluate`.
-
-    gain: avg@k minus avg@k of the first model on the same set. The error is computed from the
-    difference of the two models on each problem, because the difficulty of a problem and the random
-    numbers of its rollouts are the same for both models.
-    """
+    """Add `gain`, avg@k minus avg@k of the first model on the same set, and its standard error
+    `gain_se`, paired by problem, to each record of `evaluate`."""
     first = {}
     for r in records:
         base = first.setdefault(r["set"], r)
@@ -106,13 +89,12 @@ def label_of(model):
 
 
 def has_copies(r):
-    """Return whether a problem occurs more than once in the problem set of `r`, a record of
-    `evaluate`."""
+    """Return whether a problem occurs more than once in the set of a record of `evaluate`."""
     return len(set(r["copies"])) < len(r["copies"])
 
 
 def problem_count(r):
-    """Return as text how many problems the problem set of `r`, a record of `evaluate`, has."""
+    """Return as text how many problems the set of a record of `evaluate` has."""
     distinct = f" ({len(set(r['copies']))} of them distinct)" if has_copies(r) else ""
     return f"{len(r['ids'])} problems{distinct}"
 

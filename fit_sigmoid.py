@@ -318,7 +318,8 @@ def main(argv):
     if view not in frontier.PANELS:
         raise BadInput(f"--view={view} has no law; choose {', '.join(frontier.PANELS)}")
     asked = float(cfg["C"]) if any(word.startswith("--C=") for word in argv) else None
-    folder, suffix = Path(cfg["out"] or folders_of(cfg["runs"])[0]), f"_{view}" * (view != "fixed_Bp")
+    folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
+    suffix = f"_{view}" * (view != "fixed_Bp")
     t, panels, _ = frontier.analyse(cfg, view, metric)
     laws = {name: law_of(t, p, view) for name, p in panels.items()}
     found = tables(cfg, view, asked)
@@ -338,8 +339,8 @@ def main(argv):
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(law)}", 118,
                             initial_indent="  ", subsequent_indent="  "))
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
-    print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no run "
-          "reached this budget:", *table_lines(t, rows), sep="\n")
+    print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no "
+          "run reached this budget:", *table_lines(t, rows), sep="\n")
     if not t.runs[0]["source"]:  # train_grpo.py made them
         run = complete(t.runs[0]["config"]) | dict(
             B_p=row["B_p"], n=row["n"], lr_base=row["lr_base"], C=row["M"] * row["B_p"] * row["n"])

@@ -8,7 +8,7 @@
 
 The first section is the paper's method (section 4): record-breaking points -> a sigmoid for each n
 -> the highest curve at each C. The second uses core/stats.py: smoothed curves, intervals, ties. A
-view is a way to group cells, see `groups`. Writes frontier.csv and frontier.png, or frontier_VIEW.*.
+view is a way to group cells, see `groups`. Writes frontier.csv and .png, or frontier_VIEW.*.
 """
 import csv
 from collections import Counter

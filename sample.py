@@ -6,7 +6,7 @@
     python sample.py --data=data/mine --measure=3000          # of 3,000 problems drawn at random
     python sample.py mix --data=data/guru_math --D=5000       # the paper's mixtures of splits
 
-Reads a problem file, {"id", "prompt", "answer", ...} per line, and a model. Writes DATA/splits/MODEL:
+Reads a problem file, {"id", "prompt", "answer"} per line, and a model. Writes DATA/splits/MODEL:
 - `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per problem, written at
   once, so a killed measurement can be continued. `of` is the problem's hash. Counts in the model's
   `pass_rates.jsonl.gz`, made with the same weights and settings, are not measured again.
@@ -286,14 +286,14 @@ def write_all(folder, cfg):
 # Is n too small? If a group's n rollouts are all solved or all unsolved, their advantages are all 0
 
 def no_signal(n, s):
-    """Return the chance that n of s rollouts are all solved or all unsolved, for 0 to s solved ones.
-    It is unbiased for p^n + (1 - p)^n unless the same rollouts chose the problem."""
+    """Return the chance that n of s rollouts are all solved or all unsolved, for 0 to s solved. It
+    is unbiased for p^n + (1 - p)^n unless the same rollouts chose the problem."""
     return [1 - best + worst for best, worst in zip(at_k(f"best@{n}", s), at_k(f"worst@{n}", s))]
 
 
 def signal_table(splits, counts, cfg):
-    """Yield the lines of the no-signal table. The first s rollouts chose the problems of a split, so
-    its row uses the next s, and is left out if they were not drawn for all."""
+    """Yield the lines of the no-signal table. The first s rollouts chose a split's problems, so its
+    row uses the next s, and is left out if they were not drawn for all."""
     s = cfg["s"]
     solved = {"all problems": [c[s] for c in counts.values()]}
     for name in BANDS:

@@ -284,9 +284,9 @@ def check_engine(gap, cfg):
     """Raise BadInput if the mean |logp - logp_engine| of the first update is more than rounding."""
     limit = 0.02 if cfg["dtype"] == "fp32" or cfg["device"] == "cpu" else 0.3
     if gap is not None and gap > limit and cfg["top_p"] == 1:  # top_p renormalises the engine's
-        raise BadInput(f"--model={cfg['model']}: log-probs of engine and trainer differ by {gap:.2g}"
-                       " on average in the first update, which is not rounding, so this model "
-                       "cannot be trained here")
+        raise BadInput(f"--model={cfg['model']}: log-probs of engine and trainer differ by "
+                       f"{gap:.2g} on average in the first update, which is not rounding, so this "
+                       "model cannot be trained here")
 
 
 # -------------------------------------------------------------------------------------------------

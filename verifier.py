@@ -9,8 +9,7 @@ every script; the name is part of a run's identity.
     REWARDS = dict(math=math_reward, exact=exact, short=short)
 
 Training uses the rewards unchanged. avg@k, best@k, worst@k and pass rates count a rollout only if
-its reward is 1; if some rewards are fractions, the log also has their mean. If the chat template
-opens <think> at the end of a prompt, `text` begins with <think>.
+its reward is 1. If the chat template opens <think> at the end of a prompt, `text` begins with it.
 
     python verifier.py '\frac{1}{2}' 'It is \boxed{0.5}.'    # grade one pair: right
 
@@ -33,10 +32,7 @@ def exact(problem, text, cfg):
 
 
 def math_reward(problem, text, cfg):
-    r"""Return 1.0 if math-verify finds the last \boxed{} equal to the problem's answer, else 0.0.
-
-    A reward that you write can call it. `grade` grades whole batches in parallel instead.
-    """
+    r"""Return 1.0 if math-verify finds the last \boxed{} equal to the answer, else 0.0."""
     return max(0.0, *check("math", [(problem, text)], cfg))
 
 
@@ -53,12 +49,9 @@ REWARDS = dict(math=math_reward, exact=exact, reasoning_gym=reasoning_gym_reward
 
 
 def grade(problems, rollouts, tokenizer, cfg):
-    """Grade n rollouts for each of P problems, in the order of engine.generate.
-
-    Return the rewards, a (P, n) float32 tensor, and {"verifier_timeouts", "verifier_errors"}: how
-    many rollouts got reward 0 because the verifier failed. Raise BadInput if a reward is not a
-    number from 0 to 1.
-    """
+    """Return the rewards of engine.generate's n rollouts for P problems, (P, n) float32, and
+    {"verifier_timeouts", "verifier_errors"}: how many are 0 because the verifier failed. Raise
+    BadInput if a reward is not a number from 0 to 1."""
     import torch
     # special tokens are left out, except those that mark the thinking
     thinking = {i for token, i in tokenizer.added_tokens_encoder.items()

@@ -106,7 +106,7 @@ class HFEngine:
     """The transformers engine. On one CPU rank in fp32 it decodes with the trained model itself.
 
     On a GPU, in bf16 (trained weights are fp32), with several ranks (they are sharded) and with
-    activation checkpointing (such layers use no cache) it decodes with a copy, which `load` updates.
+    activation checkpointing (such layers use no cache) it has a copy, which `load` updates.
     """
 
     def __init__(self, model, tokenizer, cfg, device=None):

@@ -11,11 +11,9 @@ from core.runs import over_distinct
 
 
 def read_sets(paths, first=""):
-    """Return {name: problems} for problem files whose paths are separated by commas.
-
-    A set is named after its file, or after its folder if the file is called problems.jsonl. first:
-    the name of the first set. Raises BadInput if two sets have the same name.
-    """
+    """Return {name: problems} for problem files with commas between. A set is named after its file,
+    or after its folder if the file is called problems.jsonl; the first may be named `first`. Raise
+    BadInput if two sets have the same name."""
     sets = {}
     for path in files(paths):
         name = Path(path).stem
@@ -34,9 +32,9 @@ def read_sets(paths, first=""):
 def count_solved(problems, prompts, generator, cfg, key, rows=None, progress=None):
     """Draw cfg["samples"] rollouts of each problem, grade them, return (correct, total, faults).
 
-    correct: the number of solved rollouts of each problem. total: the sum of all rewards. faults:
-    see verifier.grade. rows: the indices of the problems to use; None means all. key: a tuple that
-    seeds this evaluation, such as (seed, "val", step).
+    correct: solved rollouts of each problem. total: the sum of all rewards. faults: see
+    verifier.grade. rows: indices of the problems, None = all. key: a tuple that seeds this
+    evaluation, such as (seed, "val", step).
     """
     rows = range(len(problems)) if rows is None else rows
     seeds = [engine.rollout_seed(*key, j) for j in rows]
@@ -53,20 +51,15 @@ def mean_reward(total, correct, rollouts):
 
 def error_of_mean(values, same=None):
     """Return the standard error of the mean of `values` (P,), one per problem, or NaN if P = 1.
-
-    same: the result of core.problems.copies. Copies of a problem count as one.
-    """
+    same: the result of core.problems.copies, which count as one."""
     each = over_distinct(np.asarray(values), same)
     return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
 
 
 def summary(correct, samples, k, same=None):
-    """Return {metric: (mean over problems, standard error)} for avg@k, best@k and worst@k.
-
-    correct: the number of solved rollouts of each problem, out of `samples`. same: see
-    `error_of_mean`. The error covers the choice of problems and the noise of the rollouts, but not
-    the seed of training.
-    """
+    """Return {metric: (mean, standard error)} for avg@k, best@k and worst@k. correct: solved
+    rollouts of each problem, of `samples`. same: see `error_of_mean`. The error covers problems and
+    rollouts, not the seed of training."""
     stats = {}
     for kind in ("avg", "best", "worst"):
         values = np.array(at_k(f"{kind}@{k}", samples))[correct]  # (P,)

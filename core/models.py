@@ -274,7 +274,7 @@ def logits_of(model, hidden):
     scale them. So the model's own forward method is called with a body that returns `hidden`.
     """
     output = BodyOutput((hidden[None],))
-    # OPT's forward method calls get_decoder(), which is the output embedding of ModernBERT's decoder
+    # OPT calls get_decoder(), which is the output embedding of ModernBERT's decoder
     bodies = {model.base_model, model.get_decoder()} - {model, model.get_output_embeddings()}
     for body in bodies:
         body.forward = lambda *args, **kwargs: output

@@ -11,10 +11,8 @@ from core.log import DIVERGED
 
 
 def last_line(path):
-    """Return the last line of a process's output, or "".
-
-    An error of train_grpo.py comes first, because torchrun prints a table after it.
-    """
+    """Return the last line of a process's output, or "". An error of train_grpo.py comes first,
+    because torchrun prints a table after it."""
     lines = []
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 9000))
@@ -29,8 +27,7 @@ def spawn(command, out, place):
     """Start a process from the shell words `command`, and write its output to the file `out`.
 
     place: extra environment variables. A Ctrl-C in the terminal does not reach the process, because
-    torchrun and srun would pass it on to the ranks. A shell and `env` start the command, because
-    LAUNCH may contain quotes and assignments.
+    torchrun and srun would pass it on to the ranks. LAUNCH may contain quotes and assignments.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -82,8 +79,9 @@ def pool(jobs, places, stop):
         with contextlib.suppress(OSError):  # the program that reads our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
-                print(f"\nstopping: {len(running)} job{'s' * (len(running) != 1)}; what they have is saved, and "
-                      "the same command continues", flush=True)
+                jobs = f"{len(running)} job" + "s" * (len(running) != 1)
+                print(f"\nstopping: {jobs}; what they have is saved, and the same command continues",
+                      flush=True)
         for _, _, process in running.values():
             process.wait()
     return failed

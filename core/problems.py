@@ -16,12 +16,9 @@ DATE = datetime.datetime(2024, 7, 26)
 
 
 def read_problems(path):
-    """Return the problems of a file, one JSON object per line, as a list of dicts.
-
-    Each has the strings "id" (unique), "prompt" and "answer", and may have "begin", the start of
-    the answer, which the model continues. Other fields are kept. Raise BadInput if a line is not a
-    problem.
-    """
+    """Return the problems of a file, one JSON object per line, as a list of dicts. Each has the
+    strings "id" (unique), "prompt" and "answer", and may have "begin", the start of the answer, and
+    other fields. Raise BadInput if a line is not a problem."""
     try:
         lines = Path(path).read_bytes().split(b"\n")  # str.splitlines also splits at U+2028
     except OSError as e:
@@ -67,11 +64,8 @@ def read_problems(path):
 
 
 def is_made(folder, cfg, keys):
-    """Return whether problems.jsonl of a data folder exists.
-
-    Raise BadInput if manifest.json, the settings it was made with, is missing or differs from `cfg`
-    in one of `keys`.
-    """
+    """Return whether problems.jsonl of a data folder exists. Raise BadInput if manifest.json, the
+    settings it was made with, is missing or differs from `cfg` in one of `keys`."""
     out, manifest = folder / "problems.jsonl", folder / "manifest.json"
     if not out.exists():
         return False
@@ -100,20 +94,15 @@ def set_hash(problems):
 
 
 def copies(problems):
-    """For each problem, return the index of the first one with the same `prompt` and `begin`.
-
-    White space is ignored. Evaluation sets have copies: some files have each problem of AIME 16
-    times.
-    """
+    """For each problem, return the index of the first one with the same `prompt` and `begin`, up to
+    white space. Some files have each problem of AIME 16 times."""
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
 
 
 def subset(problems, D, seed):
-    """Return D problems, chosen by a seeded shuffle, in file order. If D = 0, return all.
-
-    A larger D includes the problems of a smaller D. Raise BadInput if D is too large.
-    """
+    """Return D problems of a seeded shuffle, in file order, or all if D = 0. A larger D includes
+    them. Raise BadInput if D is too large."""
     if D > len(problems):
         raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems; "
                        "--D=0 takes all")
@@ -122,10 +111,8 @@ def subset(problems, D, seed):
 
 
 def tokenize(problems, tokenizer):
-    """Return the prompts as token ids, a list of lists.
-
-    With a chat template, a prompt is one user turn. The problem's `begin` comes last.
-    """
+    """Return the prompts as token ids, a list of lists: one user turn of a chat template, if there
+    is one, and the problem's `begin`."""
     texts = [p["prompt"] for p in problems]
     if tokenizer.chat_template:  # the template writes the special tokens
         turns = [[dict(role="user", content=text)] for text in texts]
@@ -141,10 +128,8 @@ def tokenize(problems, tokenizer):
 
 
 def without_end(ids, text):
-    """Return the token ids of a prompt without the special tokens at its end.
-
-    A model writes no answer after an end-of-text token. text: the ids without special tokens.
-    """
+    """Return the token ids of a prompt without the special tokens at its end, after which a model
+    writes no answer. text: the ids without special tokens."""
     for start in range(len(ids) - len(text) + 1):
         if ids[start:start + len(text)] == text:
             return ids[:start + len(text)]

@@ -203,8 +203,8 @@ def decimal(value):
 
 def golds_in(answer):
     r"""Return the golds in an answer's text, a list: ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18",
-    "So it is \boxed{18}.", "<answer>18</answer>", "The answer is 18.", "b'18'", "18 (apples)". Boxes
-    with different contents are several golds."""
+    "So it is \boxed{18}.", "<answer>18</answer>", "The answer is 18.", "b'18'", "18 (apples)".
+    Boxes with different contents are several golds."""
     if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
         with contextlib.suppress(ValueError, SyntaxError):
             answer = ast.literal_eval(answer).decode("utf-8", "replace")

@@ -105,7 +105,7 @@ def fit_cells(A, cell, seed):
     rest, df = A - np.einsum("rq,qwp->rwp", X @ G, A), len(A) - X.shape[1]
     of_runs = rest.mean(2)
     e = rest - of_runs[..., None]
-    rolls = np.einsum("rwp,rvp->wv", e, e) / df / (P - 1) if df and P > 1 else 0 * of_runs.T @ of_runs
+    rolls = np.einsum("rwp,rvp->wv", e, e) / max(df * (P - 1), 1) * bool(df)
     return SimpleNamespace(each=np.einsum("nr,rwp->nwp", G[:N], A), H=(G @ G.T)[:N, :N],
                            runs=of_runs.T @ of_runs, df=df, rolls=rolls)
 
@@ -246,7 +246,7 @@ def heldout_reward(t, of=None):
 
 
 def cell_means(t, of, runs, problems):
-    """Return the mean reward (N, G) of the cells `of` over some runs (mask) and problems (slice)."""
+    """Return the mean reward (N, G) of the cells `of` over runs (a mask) and problems (a slice)."""
     y, out = t.V[:, :, problems].mean(2), np.full((len(of), len(t.grid)), np.nan)
     for k, i in enumerate(of):
         mine = y[runs & (t.cell == i)]
@@ -260,8 +260,8 @@ def cell_means(t, of, runs, problems):
 # Does the best n rise with the budget?
 
 def windows(t, of):
-    """Return (A (R, W, P), n (R,), seed (R,), C [(first, last)]): the rewards by n, seed and window,
-    or None if the budgets span less than a factor of 4, or if only one n is left.
+    """Return (A (R, W, P), n (R,), seed (R,), C [(first, last)]), rewards by n, seed and window, or
+    None if the budgets span less than a factor of 4, or if only one n is left.
 
     There are two to six windows of log C, about octaves, over the budgets that all runs of the
     cells `of` reached; a run that ended before 0.8 of the longest is left out. Each n has in each

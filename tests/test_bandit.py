@@ -88,7 +88,8 @@ def test_rollouts_follow_the_policy():
         assert stats.chisquare(seen, 40_000 * p / p.sum()).pvalue > 1e-4 / 6
 
 
-@pytest.mark.parametrize("words", ["", "--grad_clip=0.01 --warmup=3", "--weight_decay=5 --warmup=0"])
+@pytest.mark.parametrize("words", [
+    "", "--grad_clip=0.01 --warmup=3", "--weight_decay=5 --warmup=0"])
 def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
     """Eight updates have the weights and the step fields of torch with the same rollouts."""
     import torch

@@ -198,7 +198,8 @@ def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
 
     def measure(folder, lengths, **changes):
         made = opened(True, lengths, s=4, s_zero=0, verifier="even", model="somewhere", **changes)
-        counts, _ = sample.measure(problems, prompts, lambda: made, made.cfg | dict(shard=""), folder)
+        cfg = made.cfg | dict(shard="")
+        counts, _ = sample.measure(problems, prompts, lambda: made, cfg, folder)
         return counts, made.llm
     want, llm = measure(tmp_path / "whole", long_tail)
     assert llm.made == 40 and len({c[4] for c in want.values()}) > 1

@@ -158,7 +158,7 @@ def test_activations_are_computed_again_if_they_do_not_fit(settings, card, again
 
 @pytest.mark.parametrize("card, runs, words, awake", [
     (80, 1, "", True), (24, 1, "", False), (80, 1, "--gpu_memory=0.8", False), (80, 2, "", True)])
-def test_the_engine_stays_awake_where_memory_allows(settings, monkeypatch, card, runs, words, awake):
+def test_the_engine_stays_awake_if_it_fits(settings, monkeypatch, card, runs, words, awake):
     """All runs that share a card fit into it: their updates next to their awake engines."""
     name = "Qwen/Qwen2.5-0.5B-Instruct"
     model, cfg = on_meta(cost.SHAPES[name]), cfg_of(name, "--max_new_tokens=768", *words.split())

@@ -53,7 +53,7 @@ def lr(cfg, path):
     part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
     t = stats.table(read_sweep(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["epochs"])[0])
     if len({c[2] for c in t.cells}) < 2:
-        raise BadInput(f"--view=lr: all runs in {cfg['runs']} have one lr_base; give LRS to a sweep")
+        raise BadInput(f"--view=lr: all runs in {cfg['runs']} have one lr_base; set LRS")
     fig, axes = plots.canvas(1, 1, (7, 5))
     j, styles = len(t.grid) - 1, dict(zip(sorted({c[0] for c in t.cells}), ("-", "--", ":") * 9))
     for B_p, n in sorted({c[:2] for c in t.cells}):
