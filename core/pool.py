@@ -79,8 +79,8 @@ def pool(jobs, places, stop):
         with contextlib.suppress(OSError):  # the program that reads our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
-                jobs = f"{len(running)} job" + "s" * (len(running) != 1)
-                print(f"\nstopping: {jobs}; what they have is saved, and the same command continues",
+                left = f"{len(running)} job" + "s" * (len(running) != 1)
+                print(f"\nstopping: {left}; what they have is saved, the same command continues",
                       flush=True)
         for _, _, process in running.values():
             process.wait()
