@@ -26,11 +26,8 @@ def gold(problem):
 
 
 def answer(text, most):
-    """Return the content of the last <answer>...</answer> of a response, after any thinking.
-
-    Without a tag, return the first line, because a problem's `begin` may start the answer. If a tag
-    or a thinking block is not closed, return "".
-    """
+    """Return the content of the last <answer>...</answer> of a response, after any thinking, "" if
+    a tag or the thinking is not closed, or the first line if there is no tag."""
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
         return ""
@@ -69,9 +66,9 @@ def data_set(name, args):
 def tame(sympy):
     """Keep reasoning-gym's verifiers from running answers as Python.
 
-    Some verifiers call eval to read a list, or sympy's parse_expr, which is eval with a few names.
-    After this call eval reads only literals, and parse_expr only formulas of numbers, single
-    letters and FUNCTIONS. `CHEATS` in tests/test_gym.py lists wrong answers that are now refused.
+    Some call eval to read a list, or sympy's parse_expr, which is eval with a few names. After this
+    call eval reads only literals, and parse_expr only formulas of numbers, single letters and
+    FUNCTIONS.
     """
     parse = sympy.parse_expr
 

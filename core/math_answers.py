@@ -25,12 +25,8 @@ def gold(problem):
 
 
 def answer(text, most=1024):
-    r"""Return the content of the last \boxed{...} of a response, after any thinking.
-
-    Return "" if there is no box, if the box is not closed or if it is inside a thinking block. If
-    the answer is longer than `most` characters, return only its first most + 1 characters. The time
-    is linear in len(text).
-    """
+    r"""Return the first most + 1 characters of the last \boxed{...} of a response, "" if it has no
+    closed box after the thinking. The time is linear in len(text)."""
     text, start, depth = text.rpartition("</think>")[2], None, 1
     for start in re.finditer(r"\\boxed\s*\{", text):
         pass  # find the last one
@@ -97,10 +93,8 @@ def periodic(m):
 
 
 def mixed(m):
-    r"""Return a whole number and a fraction as one fraction: 7/3 for 2\frac{1}{3}.
-
-    If the fraction is above 1, a product is meant: 8/3 for 2\frac{4}{3}.
-    """
+    r"""Return a whole number and a fraction as one fraction: 7/3 for 2\frac{1}{3}; if the fraction
+    is above 1, a product is meant: 8/3 for 2\frac{4}{3}."""
     whole, over, under = [int(number) for number in m.groups() if number]
     over = whole * under + over if over < under else whole * over
     return rf"\frac{{{over}}}{{{under}}}"
@@ -208,11 +202,8 @@ WORDS = {word: str(number) for number, word in enumerate("""zero one two three f
 
 
 def load():
-    """Load math-verify and its parser tables, and return `score`.
-
-    The sandbox calls this once and then forks its child processes, so that they need not load it
-    again. Raise ImportError if math-verify is missing.
-    """
+    """Load math-verify and its parser tables, and return `score`. The sandbox calls this once and
+    then forks. Raise ImportError if math-verify is missing."""
     from math_verify import grader
     mend(grader)
     for gold, answer in WARM:
@@ -221,11 +212,8 @@ def load():
 
 
 def score(gold, answer):
-    r"""Return whether `answer` equals `gold`. Both are contents of a \boxed{}. May hang or raise.
-
-    An empty `answer` asks about the gold alone: return whether it has a value. A gold without a
-    value is useless, because no answer can equal it.
-    """
+    r"""Return whether `answer` equals `gold`, both contents of a \boxed{}, or, if `answer` is empty,
+    whether the gold has a value, without which no answer can equal it. May hang or raise."""
     from math_verify import verify
     how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
     wanted, plain = bare(gold), bare(answer)

@@ -38,11 +38,8 @@ ROOT = Path(__file__).parents[1]
 # Cells and plans
 
 def cells(cfg):
-    """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts.
-
-    The largest B_p n come first, to show early whether they fit into memory. Raise BadInput if no
-    cell is left or if a run is invalid.
-    """
+    """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts, the
+    largest B_p n first. Raise BadInput if no cell is left or if a run is invalid."""
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
@@ -78,10 +75,8 @@ def planned(folder):
 
 
 def write_plan(cfg, dry_run=False):
-    """Write sweep.json, and print which runs and cells the analysis will leave out.
-
-    dry_run: do not replace the plan of another experiment, because its runs may still be analysed.
-    """
+    """Write sweep.json, and print which runs and cells the analysis will leave out. A dry_run does
+    not replace the plan of another experiment, whose runs may still be analysed."""
     other = planned_before(cfg)
     if dry_run and other == "another experiment":
         print(f"{cfg['runs']}/sweep.json is kept: it plans runs of another experiment that are in "
@@ -117,10 +112,8 @@ def preset_of(argv):
 
 
 def preset_words(preset, data, argv):
-    """Return the words that presets.json of a data folder has for a recipe's sweep.
-
-    If they name a --model, they were chosen for it, so another --model in argv drops them all.
-    """
+    """Return the words that presets.json of a data folder has for a recipe's sweep, none if they
+    were chosen for another --model than that in argv."""
     path = Path(data) / "presets.json"
     words = shlex.split(read_json(path).get(preset, "") if path.exists() else "")
     chosen, asked = ([w for w in ws if w.startswith("--model=")] for ws in (words, argv))
@@ -197,11 +190,9 @@ def requirements(argv):
 
 
 def slots(cfg):
-    """Return one dict of environment variables, with GPU ids, for each run that may train at once.
-
-    Variables that are equal for all runs are set in os.environ. Raise BadInput if JOBS or
-    GPUS_PER_RUN does not fit this machine, or if torch cannot use the GPUs.
-    """
+    """Return one dict of environment variables, with GPU ids, for each run that may train at once,
+    and set those of all runs. Raise BadInput if JOBS or GPUS_PER_RUN does not fit this machine, or
+    if torch cannot use the GPUs."""
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     on_gpu = cfg["device"] != "cpu"
     size = int(each or on_gpu)
