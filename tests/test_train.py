@@ -44,13 +44,8 @@ FLOAT32 = 256 * torch.finfo(torch.float32).eps
 
 
 def slow_advantages(groups):
-    """Return (r - mean) / (std + 1e-6), ddof 1, for [[r, ...], ...], in Python floats."""
-    result = []
-    for group in groups:
-        mean = sum(group) / len(group)
-        std = math.sqrt(sum((r - mean) ** 2 for r in group) / (len(group) - 1))
-        result.append([(r - mean) / (std + 1e-6) for r in group])
-    return result
+    """Return (r - mean) / (std + 1e-6), ddof 1, for [[r, ...], ...]."""
+    return [[(r - np.mean(g)) / (np.std(g, ddof=1) + 1e-6) for r in g] for g in groups]
 
 
 def slow_terms(models, batch, cfg):
@@ -136,10 +131,9 @@ def slow_loss(terms, rewards, cfg, rows, old):
 
 def gradients(loss, model):
     """Return the gradient of a loss in all parameters, as one vector."""
-    params = list(model.parameters())
-    grads = torch.autograd.grad(loss, params, retain_graph=True, allow_unused=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten()
-                      for g, p in zip(grads, params)])
+    grads = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True,
+                                allow_unused=True, materialize_grads=True)
+    return torch.cat([g.flatten() for g in grads])
 
 
 def weights(model):
@@ -190,8 +184,6 @@ def batch(policy):
     prompts[1][3] = prompts[1][8] = 0
     lengths = [6, 1, 4, 2, 6, 1, 3, 6, 5, 1, 1, 1, 4, 6, 1]
     responses = [[rng.randrange(2, 52) for _ in range(k)] for k in lengths]
-    for i in (1, 2, 6, 12):  # these stopped, all others were cut off; response 1 is only <eos>
-        responses[i][-1] = 1
     tokens, logps = torch.zeros(15, 6, dtype=torch.long), torch.zeros(15, 6, dtype=torch.float64)
     for i, response in enumerate(responses):
         k = len(response)
@@ -201,8 +193,7 @@ def batch(policy):
                          dtype=torch.float64)
     rewards = torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 1], [0, 1, 0]],
                            dtype=torch.float64)
-    stopped = torch.tensor([r[-1] == 1 for r in responses])
-    rollouts = dict(tokens=tokens, logps=logps, length=torch.tensor(lengths), stopped=stopped)
+    rollouts = dict(tokens=tokens, logps=logps, length=torch.tensor(lengths))
     return dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=1)
 
 
@@ -511,10 +502,6 @@ def test_an_engine_that_computes_another_model_is_refused():
             train_grpo.check_engine(gap, cfg | more)
 
 
-# -------------------------------------------------------------------------------------------------
-# Rows packed into one sequence
-
-
 PACKED = [dict(kl_coef=0.3, entropy_coef=0.2), dict(kl_coef=0.0, entropy_coef=0.0),
           dict(algo="ppo", kl_coef=0.3, gamma=0.9, lam=0.8), dict(algo="cispo", n_train=2),
           dict(kl_coef=0.3, micro_logits=520), dict(kl_coef=0.3, micro_tokens=30)]
@@ -553,9 +540,6 @@ def test_packed_micro_batches_are_full():
     assert cut == [[3], [0, 2], [1, 4]]
 
 
-# -------------------------------------------------------------------------------------------------
-# The subset D, the order of problems
-
 def test_subset_is_seeded_and_nested():
     problems = [dict(id=str(i)) for i in range(50)]
 
@@ -583,23 +567,14 @@ def test_batches_visit_every_problem_once_an_epoch(B_p, D):
     assert batches != [train_grpo.batch_indices(step, B_p, D, 4) for step in range(1, 4 * D + 1)]
 
 
-# -------------------------------------------------------------------------------------------------
-# avg@k, best@k, worst@k
-
 def test_summary_against_all_subsets():
     samples, correct = 5, [0, 1, 2, 5, 3, 5]
     for k in (1, 2, 4, 5):
-        best, worst = [], []
-        for c in correct:
-            draws = list(itertools.combinations([1] * c + [0] * (samples - c), k))
-            best.append(sum(any(d) for d in draws) / len(draws))
-            worst.append(sum(all(d) for d in draws) / len(draws))
-        stats = evaluation.summary(correct, samples, k)
-        for metric, values in (("avg", [c / samples for c in correct]), ("best", best),
-                               ("worst", worst)):
-            mean, error = stats[f"{metric}@{k}"]
-            assert mean == pytest.approx(np.mean(values))
-            assert error == pytest.approx(np.std(values, ddof=1) / math.sqrt(6))
+        draws = [list(itertools.combinations([1] * c + [0] * (samples - c), k)) for c in correct]
+        for metric, of_draw in (("avg", np.mean), ("best", np.max), ("worst", np.min)):
+            values = [np.mean(of_draw(d, 1)) for d in draws]
+            assert evaluation.summary(correct, samples, k)[f"{metric}@{k}"] == pytest.approx(
+                (np.mean(values), np.std(values, ddof=1) / math.sqrt(6)))
     mean, error = evaluation.summary([3], 5, 2)["avg@2"]
     assert mean == 0.6 and math.isnan(error)  # one problem has no spread
 
@@ -607,20 +582,18 @@ def test_summary_against_all_subsets():
 def test_copies_of_a_problem_count_as_one_in_the_error():
     problems = [dict(id=str(i), prompt=text, answer="1") for i, text in
                 enumerate(["a b", "c", "a  b ", "d", "c", "a b"])]
-    same = copies(problems)
+    same, correct = copies(problems), [4, 2, 3, 0, 1, 4]
     assert same == [0, 1, 0, 3, 1, 0]
     assert copies([problems[0], problems[0] | dict(begin="so")]) == [0, 1]
-    correct = [4, 2, 3, 0, 1, 4]
-    mean, error = evaluation.summary(correct, 4, 2, same)["avg@2"]
-    assert mean == pytest.approx(np.mean(correct) / 4)
     # the standard error over three distinct problems, with the sums over their copies
-    off = np.array(correct) / 4 - mean
+    off = np.array(correct) / 4 - 14 / 24
     sums = np.array([off[[0, 2, 5]].sum(), off[[1, 4]].sum(), off[3]])
-    assert error == pytest.approx(math.sqrt(3 / 2 * (sums ** 2).sum()) / 6)
-    cfg = dict(samples=4, k=2)
-    record = evaluation.eval_record(problems, correct, sum(correct), {}, cfg, 0, 0, 0)
-    assert record["copies"] == same
-    assert "copies" not in evaluation.eval_record(problems[:2], [1, 2], 3, {}, cfg, 0, 0, 0)
+    assert evaluation.summary(correct, 4, 2, same)["avg@2"] == pytest.approx(
+        (14 / 24, math.sqrt(3 / 2 * (sums ** 2).sum()) / 6))
+    for part, expected in ((6, same), (2, None)):
+        record = evaluation.eval_record(problems[:part], correct[:part], 14, {},
+                                        dict(samples=4, k=2), 0, 0, 0)
+        assert record.get("copies") == expected
 
 
 # -------------------------------------------------------------------------------------------------
@@ -646,17 +619,9 @@ def of_type(records, *types):
     return [[r for r in records if r["type"] == kind] for kind in types]
 
 
-def lines(log):
-    """Return the number of lines of a log, 0 if it does not exist."""
-    return log.read_bytes().count(b"\n") if log.exists() else 0
-
-
 @pytest.fixture(scope="module")
 def words(world, tmp_path_factory):
-    """Return the command line of a short run on Easy: 30 updates of 4 x 4 rollouts.
-
-    It saves every third update and evaluates every fourth.
-    """
+    """Return a command line: 30 updates of 4 x 4 rollouts, with saves and evaluations."""
     val = tmp_path_factory.mktemp("val") / "val.jsonl"
     val.write_text("".join((world.splits / "easy_val.jsonl").read_text().splitlines(True)[:8]))
     return [f"--model={world.base}", f"--train_set={world.splits / 'easy_train.jsonl'}",
@@ -676,7 +641,7 @@ def straight(words, tmp_path_factory):
 
 @pytest.fixture
 def resume(words, straight, tmp_path, monkeypatch):
-    """Return a function that continues tmp_path/run; its log must then equal `straight`'s.
+    """Return a function that continues tmp_path/run, which must then equal `straight`.
 
     drop: keys of config and derived in which the logs may differ.
     """
@@ -684,21 +649,14 @@ def resume(words, straight, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         assert train_grpo.main(words) == 0
         assert clean(tmp_path / "run", drop) == clean(straight, drop)
+        for name in ("samples.jsonl", "model/model.safetensors"):
+            assert (tmp_path / "run" / name).read_bytes() == (straight / name).read_bytes()
     return finish
-
-
-def start(words, folder, python, **env):
-    """Start a run in a folder and return its process."""
-    return subprocess.Popen([python, str(ROOT / "train_grpo.py"), *words], cwd=folder, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | env)
 
 
 @pytest.fixture
 def unfinished(straight, tmp_path):
-    """Return a function that copies the finished run as a kill would have left it.
-
-    cut: how many of the last lines of the log are missing.
-    """
+    """Return a function that copies the finished run without the last `cut` lines of its log."""
     def copy_run(cut=1):
         shutil.copytree(straight, tmp_path / "run")
         log = tmp_path / "run/log.jsonl"
@@ -727,30 +685,6 @@ def test_a_run_and_its_log(straight):
     assert end == dict(type="end", status="budget", rollouts=C)
 
 
-def check_passes(log, cfg):
-    """Check the train_pass records of a finished run against its other records; return them."""
-    train = [p["id"]
-             for p in subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])]
-    records, n = read_log(log), cfg["n"]
-    steps, evals, passes = of_type(records, "step", "eval", "train_pass")
-    for first, r in zip([0, *[r["step"] for r in passes]], passes):
-        window = steps[first:r["step"]]
-        visits = collections.Counter(
-            i for m in window
-            for i in train_grpo.batch_indices(m["step"], cfg["B_p"], len(train), cfg["seed"]))
-        # each visited problem is listed once, in file order. All n rollouts of a group count, also
-        # if fewer are in the loss
-        assert list(zip(r["ids"], r["samples"])) == [(train[i], n * visits[i])
-                                                     for i in sorted(visits)]
-        assert all(0 <= c <= s for c, s in zip(r["correct"], r["samples"], strict=True))
-        reward = sum(m["reward"] for m in window)
-        assert sum(r["correct"]) == pytest.approx(cfg["B_p"] * n * reward)
-        assert records[records.index(r) - 1]["type"] == "eval"
-    assert [r["rollouts"] for r in passes] == [r["rollouts"] for r in evals[1:]]
-    assert sum(sum(r["samples"]) for r in passes) == records[-1]["rollouts"]
-    return passes
-
-
 def test_the_ids_of_an_update_stay_on_the_host():
     """A GPU gets the ids of one micro-batch, because all rows at the longest length take gigabytes.
     """
@@ -768,38 +702,41 @@ def test_rows_are_dealt_by_length():
     assert train_grpo.deal_rows([3], 2) == [[0], []]
 
 
-def test_counts_of_the_training_problems(words, straight, tiny, tmp_path, monkeypatch):
-    """train_pass counts the rollouts of each problem since the last evaluation, and the solved
-    ones."""
-    passes = check_passes(straight / "log.jsonl", parse(words))
+def check_passes(log, cfg, problems):
+    """Check the train_pass records of a finished run against its other records; return them.
+
+    Each counts the rollouts of each problem since the last evaluation, and the solved ones.
+    """
+    records, n = read_log(log), cfg["n"]
+    steps, evals, passes = of_type(records, "step", "eval", "train_pass")
+    for first, r in zip([0, *[r["step"] for r in passes]], passes):
+        window = steps[first:r["step"]]
+        visits = collections.Counter(
+            i for m in window
+            for i in train_grpo.batch_indices(m["step"], cfg["B_p"], len(problems), cfg["seed"]))
+        # in file order. All n rollouts of a group count, also if fewer are in the loss
+        assert list(zip(r["ids"], r["samples"])) == [(problems[i]["id"], n * visits[i])
+                                                     for i in sorted(visits)]
+        assert all(0 <= c <= s for c, s in zip(r["correct"], r["samples"], strict=True))
+        reward = r.get("reward", sum(r["correct"]) / sum(r["samples"]))
+        assert reward == pytest.approx(np.mean([m["reward"] for m in window]))
+        assert records[records.index(r) - 1]["type"] == "eval"
+    assert [r["rollouts"] for r in passes] == [r["rollouts"] for r in evals[1:]]
+    assert sum(sum(r["samples"]) for r in passes) == records[-1]["rollouts"]
+    return passes
+
+
+def test_counts_of_the_training_problems(words, straight):
+    cfg = parse(words)
+    problems = subset(sample.read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
+    passes = check_passes(straight / "log.jsonl", cfg, problems)
     assert len(passes) == 8 and 0 < sum(sum(r["correct"]) for r in passes) < C
     # if an epoch ends between two evaluations, a problem may come twice
     assert max(max(r["samples"]) for r in passes) == 8
-    # this reward depends on the problem's id, so each problem's count is known. With D = 16, the
-    # updates between two evaluations are an epoch and two more. The end gets an evaluation as well
-    monkeypatch.setitem(verifier.REWARDS, "exact",
-                        lambda problem, text, cfg: float(int(problem["id"][-1]) % 2))
-    line = [*tiny.words, "--B_p=4", "--n=4", "--n_train=2", "--C=240", "--eval_every=96",
-            f"--out={tmp_path}"]
-    assert train_grpo.main(line) == 0
-    passes = check_passes(tmp_path / "log.jsonl", parse(line))
-    assert [r["rollouts"] for r in passes] == [96, 192, 240]
-    assert all(c == s * (int(id_[-1]) % 2) for r in passes
-               for id_, s, c in zip(r["ids"], r["samples"], r["correct"]))
 
 
-def test_evaluations_that_fall_due(tiny, tmp_path):
-    """One evaluation per eval_every rollouts, for any B, and one at 0 and at the end."""
-    for C, due in ((80, [0, 48, 80]), (96, [0, 48, 80, 96])):
-        train_grpo.main([*tiny.words, "--B_p=2", "--n=8", f"--C={C}", "--eval_every=40",
-                         f"--out={tmp_path / str(C)}"])
-        evals, = of_type(read_log(tmp_path / str(C) / "log.jsonl"), "eval")
-        assert [r["rollouts"] for r in evals] == due
-
-
-def test_samples_are_written_and_cut_back(straight, unfinished, resume):
-    """samples.jsonl gets four rollouts of a problem every sample_every updates, also after a kill.
-    """
+def test_samples_are_written(straight):
+    """samples.jsonl gets four rollouts of a problem every sample_every updates."""
     from transformers import AutoTokenizer
     records = read_log(straight / "samples.jsonl")
     assert [r["step"] for r in records] == [m for m in (10, 20, 30) for _ in range(4)]
@@ -809,19 +746,20 @@ def test_samples_are_written_and_cut_back(straight, unfinished, resume):
     assert len({r["text"] for r in records}) > 3
     tokenizer = AutoTokenizer.from_pretrained(straight / "model")
     assert all(len(tokenizer(r["text"])["input_ids"]) == r["length"] for r in records)
-    run = unfinished(cut=4)
-    # resume from update 27, after which the lines of update 30 must be cut
-    shutil.rmtree(max((run / "ckpt").glob("step_*")))
-    resume()
-    assert (run / "samples.jsonl").read_bytes() == (straight / "samples.jsonl").read_bytes()
 
 
-def test_checkpoints_of_chosen_budgets_are_kept(tiny, tmp_path):
-    train_grpo.main([*tiny.words, "--B_p=2", "--n=4", "--C=160", "--save_every=16",
-                     "--keep_at=20 6e1", f"--out={tmp_path}"])
+@named("C, due", [(160, [0, 48, 80, 128, 160]), (96, [0, 48, 80, 96])])
+def test_what_falls_due(tiny, tmp_path, C, due):
+    """One evaluation per eval_every=40 rollouts, for any B, and one at 0 and at the end.
+
+    The checkpoints of --keep_at and the newest two stay.
+    """
+    train_grpo.main([*tiny.words, "--B_p=2", "--n=8", f"--C={C}", "--eval_every=40",
+                     "--save_every=16", "--keep_at=20 6e1", f"--out={tmp_path}"])
+    assert [r["rollouts"] for r in of_type(read_log(tmp_path / "log.jsonl"), "eval")[0]] == due
     kept = [int(p.name[5:]) for p in sorted((tmp_path / "ckpt").iterdir())]
-    # 24 and 64 rollouts are the first to reach 20 and 60; 18 and 20 are the newest two
-    assert kept == [3, 8, 18, 20]
+    # 32 and 64 rollouts are the first to reach 20 and 60
+    assert kept == [2, 4, C // 16 - 1, C // 16]
 
 
 def test_the_last_checkpoint_may_go(tiny, tmp_path):
@@ -830,66 +768,59 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path):
     If no checkpoint is left, a larger C is refused and the log does not change. eval_every=0
     evaluates at the start and at the end only.
     """
-    words = [*tiny.words, "--B_p=2", "--n=4", "--keep_last=false", "--eval_every=0"]
-    out = tmp_path / "kept"
-    train_grpo.main([*words, "--C=64", "--save_every=16", "--keep_at=20", f"--out={out}"])
-    assert [p.name for p in (out / "ckpt").iterdir()] == ["step_00000003"]
-    assert (out / "model/config.json").exists()
-    train_grpo.main([*words, "--C=96", f"--out={out}"])  # continues from update 3
-    evals, = of_type(read_log(out / "log.jsonl"), "eval")
+    def run(name, C, *more):
+        train_grpo.main([*tiny.words, "--B_p=2", "--n=4", "--keep_last=false", "--eval_every=0",
+                         f"--C={C}", f"--out={tmp_path / name}", *more])
+        return [p.name for p in (tmp_path / name / "ckpt").iterdir()]
+    assert run("kept", 64, "--save_every=16", "--keep_at=20") == ["step_00000003"]
+    assert (tmp_path / "kept/model/config.json").exists()
+    run("kept", 96)  # continues from update 3
+    evals, = of_type(read_log(tmp_path / "kept/log.jsonl"), "eval")
     assert [r["rollouts"] for r in evals] == [0, 96]
-    out = tmp_path / "gone"
-    train_grpo.main([*words, "--C=64", f"--out={out}"])
-    before = (out / "log.jsonl").read_bytes()
-    assert not list((out / "ckpt").iterdir())
-    train_grpo.main([*words, "--C=64", f"--out={out}"])  # already finished
+    assert run("gone", 64) == []
+    before = (tmp_path / "gone/log.jsonl").read_bytes()
+    run("gone", 64)  # already finished
     with pytest.raises(BadInput, match="gone: finished, and its checkpoints are gone"):
-        train_grpo.main([*words, "--C=96", f"--out={out}"])
-    assert (out / "log.jsonl").read_bytes() == before
+        run("gone", 96)
+    assert (tmp_path / "gone/log.jsonl").read_bytes() == before
 
 
-def test_killed_at_any_moment(words, tmp_path, resume):
-    """SIGKILL at the log's first line, at a random record and during a checkpoint; then resume."""
+def test_stopped_at_any_moment(words, tmp_path, resume, monkeypatch):
+    """SIGKILL at the log's first line, at a random record and during a checkpoint; then SIGTERM.
+
+    Until then a second process is refused.
+    """
     part, k = tmp_path / "run/ckpt/part", random.randrange(1, 8)
     print(f"killed at update {k}")
-    for i, (when, function) in enumerate((
-            ("isinstance(x, dict) and x.get('type') == 'header'", "json.dumps"),
-            (step_is(k), "json.dumps"), ("str(x).endswith('ckpt/part')", "os.rename"))):
+    monkeypatch.chdir(tmp_path)
+    for i, (number, when, function) in enumerate((
+            (signal.SIGKILL, "isinstance(x, dict) and x.get('type') == 'header'", "json.dumps"),
+            (signal.SIGKILL, step_is(k), "json.dumps"),
+            (signal.SIGKILL, "str(x).endswith('ckpt/part')", "os.rename"),
+            (signal.SIGTERM, step_is(4), "json.dumps"))):
         hold = Hold(tmp_path / f"hold{i}", when, function)
-        child = start(words, tmp_path, sys.executable, **hold.env)
-        hold.wait(1, child)
-        child.kill(), child.communicate()
-        assert child.returncode == -signal.SIGKILL
-    assert part.exists()
+        child = subprocess.Popen([sys.executable, str(ROOT / "train_grpo.py"), *words],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env=os.environ | hold.env)
+        hold.wait(1, child)  # it keeps its lock
+        with pytest.raises(BadInput, match="run: another process"):
+            train_grpo.main(words)
+        assert part.exists() or "part" not in when
+        child.send_signal(number)
+        if number == signal.SIGTERM:
+            hold.release()
+        child.communicate(timeout=PATIENCE)
+        assert child.returncode == {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143}[number]
+    # the next update was dropped and update 4 saved
+    assert read_log(tmp_path / "run/log.jsonl")[-1] == dict(type="end", status="stopped",
+                                                            rollouts=4 * B)
+    assert (tmp_path / "run/ckpt/step_00000004/state.json").exists()
     resume()
     assert not part.exists()
 
 
-def test_second_process_is_refused_and_sigterm_saves(words, tmp_path, resume):
-    log, hold = tmp_path / "run/log.jsonl", Hold(tmp_path / "hold", step_is(4))
-    child = start(words, tmp_path, sys.executable, **hold.env)
-    hold.wait(1, child)  # it keeps its lock and cannot finish
-    before = log.read_bytes()
-    try:
-        second = run_script("train_grpo.py", *words, cwd=tmp_path)
-        assert second.code == 2 and second.stderr.count("\n") == 1, second
-        assert "another process" in second.stderr
-        assert log.read_bytes() == before
-    finally:
-        child.send_signal(signal.SIGTERM)
-        hold.release()
-        child.communicate(timeout=PATIENCE)
-    assert child.returncode == 143
-    end = read_log(log)[-1]
-    assert end["type"] == "end" and end["status"] == "stopped" and 0 < end["rollouts"] < C
-    # the unfinished update was dropped and the one before it saved
-    assert (tmp_path / f"run/ckpt/step_{end['rollouts'] // B:08d}/state.json").exists()
-    resume()
-
-
-# Signals during a run of 10 updates that evaluates after updates 4, 8 and 10. For each moment: the
-# function that the signal interrupts, the type and step of the record that the function works for,
-# the update that is saved last, and the signal
+# Signals during a run of 10 updates that evaluates after updates 4, 8 and 10: the function that is
+# interrupted, type and step of the record that it works for, the update saved last, and the signal
 STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0, signal.SIGTERM),
               "the first rollouts": ("decode", "step", 1, 0, signal.SIGINT),
               "rollouts": ("decode", "step", 6, 5, signal.SIGTERM),
@@ -903,7 +834,7 @@ STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0, signal.SIGTERM),
 def traced(tiny, tmp_path_factory):
     """Make (stop_at, the folder of a whole run, its calls of decode and policy_loss).
 
-    stop_at(folder, k, *signals) runs ten updates in folder/run, with these signals at call k, and
+    stop_at(folder, k, *signals) makes the run in folder/run, with these signals at call k, and
     returns (exit code, calls). A call is (name, how many lines the log had).
     """
     words = [*tiny.words, "--B_p=4", "--n=4", "--C=160", "--micro_tokens=60", "--eval_every=64",
@@ -911,11 +842,11 @@ def traced(tiny, tmp_path_factory):
              "--lr_base=2e-3", "--out=run", "--sample_every=3"]
 
     def stop_at(folder, k=None, *signals):
-        calls = []
+        calls, log = [], folder / "run/log.jsonl"
 
         def counted(function):
             def call(*given, **named):
-                calls.append((function.__name__, lines(folder / "run/log.jsonl")))
+                calls.append((function.__name__, len(read_log(log)) if log.exists() else 0))
                 for number in signals if len(calls) - 1 == k else ():
                     os.kill(os.getpid(), number)
                 return function(*given, **named)
@@ -971,40 +902,34 @@ def test_the_second_ctrl_c_ends_a_run_at_once(traced, tmp_path, at):
     assert clean(tmp_path / "run") == clean(whole)
 
 
-@named("error, refused", [(errno.EACCES, True), (errno.ENOLCK, False)])
-def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd, error, refused):
-    """If a file system cannot lock (some NFS), the run warns. A lock that is held is an error."""
+def test_a_file_system_without_locks(tiny, tmp_path, monkeypatch, capfd):
+    """If a file system cannot lock (some NFS), the run warns. EACCES means that a lock is held."""
+    words, error = [*tiny.words, "--B_p=2", "--n=2", f"--out={tmp_path}"], errno.ENOLCK
+
     def flock(*_):
         raise OSError(error, os.strerror(error))
     monkeypatch.setattr(train_grpo.fcntl, "flock", flock)
-    words = [*tiny.words, "--B_p=2", "--n=2", "--C=4", f"--out={tmp_path}"]
-    if refused:
-        with pytest.raises(BadInput, match="another process is training"):
-            train_grpo.main(words)
-        return
-    assert train_grpo.main(words) == 0 and train_grpo.main([*words, "--C=8"]) == 0
-    assert capfd.readouterr().err.count("log.jsonl: cannot be locked (No locks available)") == 2
+    assert train_grpo.main([*words, "--C=4"]) == 0 == train_grpo.main([*words, "--C=8"])
+    assert capfd.readouterr().err.count("log.jsonl: cannot be locked") == 2
+    error = errno.EACCES
+    with pytest.raises(BadInput, match="another process is training"):
+        train_grpo.main([*words, "--C=12"])
 
 
 def test_log_probs_of_the_engine_that_are_not_finite(policy, batch):
-    """Tokens with NaN or infinite log-probs get weight 1, are counted, and leave the mean
-    difference."""
+    """Such tokens get weight 1, are counted, and leave the mean difference."""
     cfg, lengths = settings(kl_coef=0.1), batch["rollouts"]["length"].tolist()
-    broken, plain = {(0, 0): math.nan, (5, 0): math.inf, (7, 2): -math.inf}, copy.deepcopy(batch)
-    for i, t in broken:
+    torn, plain = copy.deepcopy(batch), copy.deepcopy(batch)
+    for i, t, value in ((0, 0, math.nan), (5, 0, math.inf), (7, 2, -math.inf)):
         response = batch["rollouts"]["tokens"][i, :lengths[i]].tolist()
         exact = full_forward(policy[0], batch["prompts"][i // 3], response, cfg["temperature"])
         plain["rollouts"]["logps"][i, t] = exact[t, response[t]]  # the weight is exp(0) = 1
-    want, fields = step_of(policy, plain, cfg)
-    torn = copy.deepcopy(plain)
-    for (i, t), value in broken.items():
         torn["rollouts"]["logps"][i, t] = value
-    got, torn_fields = step_of(policy, torn, cfg)
+    (want, fields), (got, record) = [step_of(policy, b, cfg) for b in (plain, torn)]
     assert distance(got, want) < FLOAT32
-    assert (fields.pop("engine_nan"), torn_fields.pop("engine_nan")) == (0, 3)
     N = sum(lengths)
-    assert torn_fields.pop("tis_mean") == pytest.approx(fields.pop("tis_mean") * N / (N - 3))
-    assert torn_fields == pytest.approx(fields, rel=FLOAT32)
+    assert record == pytest.approx(dict(fields, engine_nan=3, tis_mean=fields["tis_mean"] * N
+                                        / (N - 3)), rel=FLOAT32)
 
 
 @named("file", ["*.safetensors", "state.json", "no weights", "all of both"])
@@ -1024,14 +949,12 @@ def test_torn_checkpoint_is_skipped(unfinished, resume, capfd, file):
             for m in (27, 30)] == [27, 30]
 
 
-def test_killed_after_the_last_checkpoint(straight, unfinished, resume):
+def test_killed_after_the_last_checkpoint(unfinished, resume):
     run = unfinished()
     with open(run / "log.jsonl", "ab") as file:
         file.write(b'{"type": "end", "sta')  # half a line
     shutil.rmtree(run / "model")
     resume()
-    one, two = [(folder / "model/model.safetensors").read_bytes() for folder in (run, straight)]
-    assert one == two
 
 
 def test_checkpoints_of_a_lost_log_are_not_used(words, straight, unfinished, tmp_path, monkeypatch):
@@ -1045,19 +968,13 @@ def test_checkpoints_of_a_lost_log_are_not_used(words, straight, unfinished, tmp
     assert clean(run, "C M save_every".split())[:4] == clean(straight, "C M save_every".split())[:4]
 
 
-@pytest.fixture(scope="module")
-def shorter(words, tmp_path_factory):
-    """Return a finished run of 22 updates. Its last evaluation is not due in a longer run."""
-    folder = tmp_path_factory.mktemp("shorter")
-    # 359 rollouts are rounded down to 22 updates
-    done = run_script("train_grpo.py", *words, "--C=359", cwd=folder)
-    assert done.code == 0, done.stderr
-    assert [r["rollouts"] for r in clean(folder / "run") if r["type"] == "eval"][-2:] == [320, 352]
-    return folder / "run"
-
-
-def test_larger_budget_continues_a_finished_run(straight, shorter, tmp_path, resume, capfd):
-    shutil.copytree(shorter, tmp_path / "run")
+def test_larger_budget_continues_a_finished_run(words, straight, tmp_path, monkeypatch, resume,
+                                                capfd):
+    """The last evaluation of the shorter run is not due in the longer run."""
+    monkeypatch.chdir(tmp_path)
+    assert train_grpo.main([*words, "--C=359"]) == 0  # rounded down to 22 updates
+    evals, = of_type(clean(tmp_path / "run"), "eval")
+    assert [r["rollouts"] for r in evals][-2:] == [320, 352]
     resume(drop=("C", "M"))
     assert "from update 22" in capfd.readouterr().err
     assert clean(tmp_path / "run") != clean(straight)  # the header keeps the C of the first start
@@ -1077,50 +994,38 @@ def test_finished_run_is_not_run_again(words, straight):
 
 def test_other_experiment_in_the_folder_is_refused(words, unfinished, tmp_path, monkeypatch):
     """A smaller budget is refused too, and the log does not change."""
-    run = unfinished()
-    before = (run / "log.jsonl").read_bytes()
+    log = unfinished() / "log.jsonl"
     monkeypatch.chdir(tmp_path)
-    for more, message in ((["--C=160"], "--C=160.* 480 rollouts"),
-                          (["--kl_coef=0.5", "--seed=1"], "another config: seed=0 there, 1 now, "
-                           "kl_coef=0.001 there, 0.5 now;")):
+    hashed = read_log(log)[0]["val_set_hash"]
+    for more, edit, message in (
+            (["--C=160"], "", "--C=160.* 480 rollouts"),
+            (["--kl_coef=0.5", "--seed=1"], "", "another config: seed=0 there, 1 now, "
+             "kl_coef=0.001 there, 0.5 now;"),
+            ([], "0", "val.jsonl has changed since this run began")):
+        log.write_text(before := log.read_text().replace(hashed, edit or hashed))
         with pytest.raises(BadInput, match=message):
             train_grpo.main([*words, *more])
-        assert (run / "log.jsonl").read_bytes() == before
-    problems = read_log(run / "log.jsonl")[0]["config"]["val_set"]
-    changed = tmp_path / "val.jsonl"
-    changed.write_text("".join(open(problems).readlines()[:7]))
-    edited = (run / "log.jsonl").read_text().replace(problems, str(changed))
-    (run / "log.jsonl").write_text(edited)
-    with pytest.raises(BadInput, match="val.jsonl has changed since this run began"):
-        train_grpo.main([*words, f"--val_set={changed}"])
-    assert (run / "log.jsonl").read_text() == edited != before.decode()
+        assert log.read_text() == before
 
 
-def limit(size):
-    """Return a preexec_fn that stops files from growing beyond `size` bytes, like a full disk."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
-def test_disk_that_fills_while_logging(words, shorter, tmp_path, resume):
-    shutil.copytree(shorter, tmp_path / "run")
-    log = tmp_path / "run/log.jsonl"
-    begun = (log.parent / "ckpt/step_00000022/state.json").read_text()
-    # room for two steps and part of a third
-    size = json.loads(begun)["log_bytes"] + 1200
-    done = run_script("train_grpo.py", *words, "--save_every=0", cwd=tmp_path,
-                      preexec_fn=limit(size))
-    assert done.code == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("train_grpo.py: cannot write: File too large")
-    assert log.stat().st_size == size and read_log(log)[-1]["type"] == "step"
-    resume(drop=("C", "M"))
-
-
-def test_checkpoint_that_cannot_be_written(words, tmp_path, resume):
-    done = run_script("train_grpo.py", *words, cwd=tmp_path, preexec_fn=limit(300_000))
-    assert done.code == 1 and "Traceback" not in done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("train_grpo.py: ") and "ckpt/part" in last
-    assert not list((tmp_path / "run/ckpt").glob("step_*"))
+@named("size, message", [(300_000, "run/ckpt/part"), (0, "cannot write: File too large")])
+def test_a_disk_that_fills(words, straight, tmp_path, resume, monkeypatch, capfd, size, message):
+    """A file that cannot grow, a checkpoint or the log, ends a run in one line."""
+    # the log gets its header, an evaluation, two updates and part of a third
+    size = size or 100 + sum(map(len, (straight / "log.jsonl").read_bytes().splitlines(True)[:4]))
+    log, before = tmp_path / "run/log.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train_grpo.py", *words])
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        with pytest.raises(SystemExit) as end:
+            config.entry(train_grpo.main)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert end.value.code == 1
+    assert capfd.readouterr().err.splitlines()[-1].startswith(f"train_grpo.py: {message}")
+    assert not list((tmp_path / "run").glob("ckpt/step_*")) and read_log(log)[-1]["type"] == "step"
+    assert (log.stat().st_size == size) == ("File" in message)
     resume()
 
 
@@ -1141,28 +1046,21 @@ def test_a_run_that_diverges_ends(tiny, tmp_path, capfd):
     assert (tmp_path / "log.jsonl").read_bytes() == before
 
 
-# -------------------------------------------------------------------------------------------------
-# The model of a run
-
 def test_exported_model_is_the_trained_one(words, straight, world):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """It has the weights of the last checkpoint, and repeats the last evaluation of the log."""
+    from transformers import AutoModelForCausalLM
     exported = AutoModelForCausalLM.from_pretrained(straight / "model").eval()
-    base, tokenizer = engine.load_model(world.base)
+    tokenizer, cfg = engine.load_model(straight / "model")[1], parse(words)
     prompt, response = [tokenizer(text)["input_ids"] for text in ("472+385=", "kd07pa15mf08#857")]
-    assert AutoTokenizer.from_pretrained(straight / "model")("472+385=")["input_ids"] == prompt
-    untrained = full_forward(base, prompt, response, 0.6)
-    trained = full_forward(engine.load_model(straight / "ckpt/step_00000030")[0], prompt, response,
-                           0.6)
-    assert torch.equal(full_forward(exported, prompt, response, 0.6), trained)
-    assert (trained - untrained).abs().max() > 0.01
-    # the model repeats the last evaluation of the log, rollout by rollout
-    cfg = parse(words)
+    untrained, trained, got = [full_forward(model, prompt, response, 0.6) for model in (
+        engine.load_model(world.base)[0], engine.load_model(straight / "ckpt/step_00000030")[0],
+        exported)]
+    assert torch.equal(got, trained) and (trained - untrained).abs().max() > 0.01
     problems = sample.read_problems(cfg["val_set"])
-    prompts = encode(problems, tokenizer, 16)
-    evals, = of_type(read_log(straight / "log.jsonl"), "eval")
     generator = engine.HFEngine(exported, tokenizer, cfg)
-    correct, *_ = evaluation.count_solved(problems, prompts, generator, cfg, (0, "val", 30))
-    assert correct == evals[-1]["correct"]
+    correct, *_ = evaluation.count_solved(problems, encode(problems, tokenizer, 16), generator,
+                                          cfg, (0, "val", 30))
+    assert correct == of_type(read_log(straight / "log.jsonl"), "eval")[0][-1]["correct"]
 
 
 def test_the_model_of_a_run_is_its_newest(unfinished):
@@ -1176,10 +1074,6 @@ def test_the_model_of_a_run_is_its_newest(unfinished):
         train_grpo.models.model_folder(run)
     name = "Qwen/Qwen2.5-7B-Instruct"
     assert train_grpo.models.model_folder(name) == name
-
-
-# -------------------------------------------------------------------------------------------------
-# Edits by a user: another advantage, another reward, other code for an old run
 
 
 def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch):
@@ -1207,53 +1101,44 @@ def fractions(problem, text, cfg):
 
 
 def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
-    """Training uses fractions unchanged. Only a reward of 1 is solved; the log has the mean too."""
+    """Training uses fractions unchanged. Only a reward of 1 is solved; the log has the mean too.
+
+    A run that was stopped between two evaluations has the same means.
+    """
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
-    words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--C=96", "--eval_every=32",
-             "--pass_at=96", "--s=4", f"--out={tmp_path / 'run'}", "--kl_coef=0",
-             "--entropy_coef=0"]
-    assert train_grpo.main(words) == 0
+    words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--n_train=2",
+             "--eval_every=96", "--s=4", "--kl_coef=0", "--entropy_coef=0"]
+    for C in (32, 240):
+        train_grpo.main([*words, f"--C={C}", f"--out={tmp_path / 'in two'}"])
+    words += ["--C=240", f"--out={tmp_path / 'run'}"]
+    train_grpo.main(words)
+    problems = sample.read_problems(tiny.train)
+    passes = check_passes(tmp_path / "run/log.jsonl", parse(words), problems)
+    assert passes == of_type(clean(tmp_path / "in two"), "train_pass")[0]
+    train_grpo.main([*words, "--C=256", "--pass_at=256"])
     steps, evals, passes = of_type(read_log(tmp_path / "run/log.jsonl"),
                                    "step", "eval", "train_pass")
     assert any(r["loss"] != 0 for r in steps) and any(0 < r["grad_norm"] for r in steps)
-    problems = sample.read_problems(tiny.train)
     solved = {p["id"]: p["id"].endswith("0") for p in problems}
+    assert [r.get("fresh", False) for r in passes] == [False, False, True, False]
     for r in passes:
         assert r["correct"] == [s * solved[i] for i, s in zip(r["ids"], r["samples"])]
         assert sum(r["correct"]) / sum(r["samples"]) < r["reward"] < 1
-    window = [r for r in passes if not r.get("fresh")]
-    for a, b, r in zip([0, *[p["step"] for p in window]], [p["step"] for p in window], window):
-        mean = sum(s["reward"] for s in steps[a:b]) / (b - a)
-        assert r["reward"] == pytest.approx(mean) and r["rollouts"] == 16 * b
     for r in steps:  # a rollout counts as right if its reward is 1, else as wrong
         batch = [problems[i]["id"] for i in train_grpo.batch_indices(r["step"], 4, 16, 0)]
         assert r["frac_all_right"] == sum(solved[i] for i in batch) / 4
         assert r["frac_all_wrong"] == 1 - r["frac_all_right"]
-    val = sample.read_problems(tiny.val)
     for r in evals:
-        assert r["correct"] == [4 * p["id"].endswith("0") for p in val]
+        assert r["correct"] == [4 * p["id"].endswith("0") for p in sample.read_problems(tiny.val)]
         assert r["avg@4"] == sum(r["correct"]) / 32 < r["reward"] < 1
-    # evaluate.py reports both
+    # evaluate.py and sample.py report both
     evaluate.main([f"--model={tmp_path / 'run'}", f"--out={tmp_path / 'eval'}"])
     result = json.loads((tmp_path / "eval/eval.json").read_text())
     assert result["correct"] == evals[0]["correct"] and 0 < result["reward"] < 1
-    # and so does sample.py
     sample.main([*tiny.words, "--verifier=fractions", "--s=4", "--s_zero=0", "--n_val=2",
                  f"--out={tmp_path / 'rates'}"])
     rates = read_log(tmp_path / "rates/pass_rates.jsonl")[1:]
     assert {r["id"]: r["correct"] for r in rates} == {i: 4 * yes for i, yes in solved.items()}
-
-
-def test_a_checkpoint_keeps_the_sum_of_rewards(tiny, tmp_path, monkeypatch):
-    """A run that was stopped between two evaluations logs the means of an uninterrupted run."""
-    monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
-    words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--eval_every=64"]
-    for name, budgets in (("straight", (128,)), ("in two", (32, 128))):
-        for C in budgets:
-            train_grpo.main([*words, f"--C={C}", f"--out={tmp_path / name}"])
-    whole, again = [of_type(clean(tmp_path / name), "train_pass")
-                    for name in ("straight", "in two")]
-    assert whole == again and all(0 < r["reward"] < 1 for r in whole[0])
 
 
 def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, capfd):
@@ -1261,23 +1146,19 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
     shutil.copytree(straight, tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "run/log.jsonl"
-
-    def warning(begun_by, now, C=C + B):
+    for begun_by, now, C_now, names in (
+            ("a", "a", C, None), ("a", "b", C, ("a", "b")),  # the run is finished
+            ("a", "b", C + B, ("a", "b")), ("a", "a+", C + B, ("a", "a with edits")),
+            ("a+", "a+", C + B, ("a with edits",) * 2),  # the edits may differ
+            ("a+", None, C + B, None)):  # not a git repository
         header, rest = log.read_text().split("\n", 1)
         line = json.dumps(dict(json.loads(header), commit=begun_by))
         log.write_text(line.ljust(len(header)) + "\n" + rest)  # the checkpoint knows its length
         monkeypatch.setattr(machine, "commit", lambda: now)
-        assert train_grpo.main([*words, f"--C={C}"]) == 0
-        return "".join(line for line in capfd.readouterr().err.splitlines() if "OUT=FOLDER" in line)
-    assert warning("a", "a", C) == ""  # the run is finished, and the code is the same
-    assert warning("a", "b", C)  # finished, and the code is not the same
-    text = "run: this run was begun by commit {}; the code now is {}. "
-    for begun_by, now, expected in (("a", "b", text.format("a", "b")),
-                                    ("a", "a+", text.format("a", "a with edits")),
-                                    # both have edits, which may differ
-                                    ("a+", "a+", text.format("a with edits", "a with edits"))):
-        assert warning(begun_by, now).startswith(expected)
-    assert warning("a+", None) == ""  # not a git repository
+        assert train_grpo.main([*words, f"--C={C_now}"]) == 0
+        text = names and "run: this run was begun by commit {}; the code now is {}. ".format(*names)
+        warnings = [x for x in capfd.readouterr().err.splitlines() if "OUT=FOLDER" in x]
+        assert [x.startswith(text or "-") for x in warnings] == [True] * bool(names)
 
 
 def test_no_two_updates_or_evaluations_share_a_seed(words, tmp_path, monkeypatch):
