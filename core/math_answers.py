@@ -212,7 +212,7 @@ def load():
 
 
 def score(gold, answer):
-    r"""Return whether `answer` equals `gold`, both contents of a \boxed{}, or, if `answer` is empty,
+    r"""Return whether `answer` equals `gold`, both contents of a \boxed{}, or, for an empty answer,
     whether the gold has a value, without which no answer can equal it. May hang or raise."""
     from math_verify import verify
     how = dict(allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)

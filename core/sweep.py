@@ -38,8 +38,8 @@ ROOT = Path(__file__).parents[1]
 # Cells and plans
 
 def cells(cfg):
-    """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts, the
-    largest B_p n first. Raise BadInput if no cell is left or if a run is invalid."""
+    """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts,
+    the largest B_p n first. Raise BadInput if no cell is left or if a run is invalid."""
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
