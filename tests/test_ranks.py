@@ -3,7 +3,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ def torchrun(script, *words, cwd=ROOT, ranks=TWO):
     """Run all ranks to their end and assert that they succeed.
 
     If gloo dies in native code or cannot connect (about once in a thousand starts), the same
-    command runs again, from the checkpoint, and a warning shows where it died.
+    command runs again, from the checkpoint, with a warning.
     """
     for _ in range(3):
         line = [warm_python(), *ranks, str(ROOT / script), *map(str, words)]
@@ -42,17 +41,13 @@ def torchrun(script, *words, cwd=ROOT, ranks=TWO):
 
 @pytest.fixture(scope="module")
 def updates(tiny, tmp_path_factory):
-    """Return {ranks: what tests/ranks.py saves}: the changes of the weights and the log's fields.
-
-    The batch has four groups of four; one is all right and one all wrong.
-    """
+    """Return {ranks: what tests/ranks.py saves}: changes of the weights, and the log's fields."""
     folder, rng = tmp_path_factory.mktemp("updates"), random.Random(7)
     prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7)]
     lengths = [8, 1, 4, 2, 6, 1, 3, 6, 5, 1, 2, 8, 4, 6, 1, 7]
     rollouts = dict(tokens=[[rng.randrange(2, 52) for _ in range(8)] for _ in lengths],
-                    length=lengths,
                     logps=[[-rng.uniform(1, 6) for _ in range(8)] for _ in lengths],
-                    stopped=[True] * 16)
+                    length=lengths, stopped=[True] * 16)
     # the groups of equal rewards are all on rank 1
     rewards = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [0.0, 1.0, 0.0, 0.0], [1.0] * 4]
     (folder / "batch.json").write_text(json.dumps(dict(prompts=prompts, rollouts=rollouts,
@@ -68,10 +63,9 @@ def updates(tiny, tmp_path_factory):
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo", "packed"])
 def test_ranks_give_the_gradients_of_one(updates, case, ranks):
-    """Plain gradient descent changes the weights by the same vector, to 1e-4 of its norm.
+    """The weights change by the same vector, to 1e-4 of its norm, and the record's fields agree.
 
-    Rounding of the weights is 3e-6 of the norm, and one lost token is 1e-2 or more. The record's
-    fields agree too.
+    Rounding of the weights is 3e-6 of the norm, and one lost token is 1e-2 or more.
     """
     one, many = [{name: x for name, x in updates[k].items() if name.startswith(f"{case}.")}
                  for k in (1, ranks)]
@@ -86,20 +80,23 @@ WORDS = ["--B_p=4", "--n=4", "--C=480", "--eval_every=80", "--save_every=48", "-
          "--algo=ppo", "--critic_lr=1e-3", "--updates=2", "--device=cpu", "--out=run"]
 
 
+def on_one(tiny, folder, *words):
+    """Train on one rank in a folder; return what it prints on stderr."""
+    done = run_script("train_grpo.py", *tiny.words, *WORDS, *words, cwd=folder)
+    assert done.code == 0, done.stderr
+    return done.stderr
+
+
 @pytest.fixture(scope="module")
 def alone(tiny, tmp_path_factory):
     """Return the folder of a run of 30 updates on one rank."""
     folder = tmp_path_factory.mktemp("alone")
-    done = run_script("train_grpo.py", *tiny.words, *WORDS, cwd=folder)
-    assert done.code == 0, done.stderr
+    on_one(tiny, folder)
     return folder / "run"
 
 
 def same_training(a, b, steps=None):
-    """Assert that the records of two runs agree, except for the last bits of sums.
-
-    steps: compare only the records of the first few updates.
-    """
+    """Assert that two runs (or their first `steps` updates) agree, except for last bits of sums."""
     kinds = ("step",) if steps else ("step", "eval", "train_pass", "end")
     for one, two in zip(*[[r for r in read_log(run / "log.jsonl") if r["type"] in kinds][:steps]
                           for run in (a, b)], strict=True):
@@ -119,10 +116,7 @@ def two_ranks(folder, *words, updates):
 
 
 def test_two_ranks_stop_one_continues_and_two_finish(tiny, alone, tmp_path):
-    """Stop one of two ranks, continue on one rank and finish on two.
-
-    The other rank stops at the same update. The log equals the log of a run that never stopped.
-    """
+    """Stop one of two ranks: the other stops at the same update. Then train on one and on two."""
     child, hold = two_ranks(tmp_path, *tiny.words, *WORDS, updates=5)
     os.kill(ranks_of(child)[1], signal.SIGTERM)
     hold.release()
@@ -133,9 +127,7 @@ def test_two_ranks_stop_one_continues_and_two_finish(tiny, alone, tmp_path):
     assert 5 <= begun < 25
     files = [p.name for p in (tmp_path / f"run/ckpt/step_{begun:08d}").glob("*.safetensors")]
     assert len(files) == 2, "each rank writes its own shard"
-    middle = 16 * (begun + 3)
-    done = run_script("train_grpo.py", *tiny.words, *WORDS, f"--C={middle}", cwd=tmp_path)
-    assert done.code == 0 and f"from update {begun}" in done.stderr, done.stderr
+    assert f"from update {begun}" in on_one(tiny, tmp_path, f"--C={16 * (begun + 3)}")
     torchrun("train_grpo.py", *tiny.words, *WORDS, cwd=tmp_path)
     same_training(alone, tmp_path / "run")
     # the exported model is gathered from two ranks
@@ -160,10 +152,7 @@ def ranks_of(child):
 
 
 def test_a_rank_that_crashes(tiny, alone, tmp_path):
-    """A crash in native code ends both ranks and prints Python's stack.
-
-    The next start resumes from the last checkpoint.
-    """
+    """A crash in native code ends both ranks and prints Python's stack; the run can continue."""
     child, _ = two_ranks(tmp_path, *tiny.words, *WORDS, updates=8)
     os.kill(ranks_of(child)[0], signal.SIGSEGV)
     output, _ = child.communicate(timeout=PATIENCE)
@@ -175,8 +164,6 @@ def test_a_rank_that_crashes(tiny, alone, tmp_path):
 
 def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
     """Two ranks write many files of 4 kB each, because the host must hold only one file at a time.
-
-    One process can read the trained weights from the files, and one rank can continue the run.
     """
     script = tmp_path / "small.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import train_grpo\n"
@@ -193,8 +180,7 @@ def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
     exported = load_file(tmp_path / "run/model/model.safetensors")
     for name, weight in read.named_parameters():
         assert torch.equal(weight, exported[name]), name
-    done = run_script("train_grpo.py", *tiny.words, *WORDS, "--C=160", cwd=tmp_path)
-    assert done.code == 0 and "from update 4" in done.stderr, done.stderr
+    assert "from update 4" in on_one(tiny, tmp_path, "--C=160")
     same_training(alone, tmp_path / "run", steps=10)
 
 
@@ -262,59 +248,28 @@ def test_ranks_count_each_problem_once(world, tmp_path):
     assert [(r["rollouts"], r["set"], len(r["correct"])) for r in evals] == expected
 
 
-def test_a_lost_shard_is_a_torn_checkpoint(tiny, alone, tmp_path):
-    """state.json lists the files of both ranks. If a file is missing, the checkpoint is skipped.
+def test_ranks_with_vllm(tiny, tmp_path):
+    """Two ranks with two engines write the log of one rank, with a model that they can share.
 
-    evaluate.py skips such a checkpoint too.
+    So a rollout depends on its seed only, and the engines get the weights of every update.
     """
-    shutil.copytree(alone, tmp_path / "run")
-    older, newest = sorted((tmp_path / "run/ckpt").glob("step_*"))
-    state = json.loads((newest / "state.json").read_text())
-    files = dict(state["files"], **{"shard-00002.safetensors": 10})
-    (newest / "state.json").write_text(json.dumps(dict(state, files=files)))
-    shutil.rmtree(tmp_path / "run/model")
-    assert models.model_folder(tmp_path / "run") == str(older)
-    done = run_script("train_grpo.py", *tiny.words, *WORDS, "--C=496", cwd=tmp_path)
-    assert done.code == 0 and f"from update {int(older.name[5:])}" in done.stderr, done.stderr
-    assert sorted(p.name for p in (tmp_path / "run/ckpt").iterdir()) == ["step_00000030",
-                                                                         "step_00000031"]
-
-
-@pytest.fixture(scope="module")
-def two_heads(tiny, tmp_path_factory):
-    """Return the words of a run by vLLM, with a random model whose heads two ranks can share."""
     from transformers import LlamaConfig, LlamaForCausalLM
-    model, tokenizer = models.load_model(tiny.model)
-    path = tmp_path_factory.mktemp("two_heads")
-    made = LlamaForCausalLM(LlamaConfig(**model.config.to_dict() | dict(
-        hidden_size=64, head_dim=32, intermediate_size=64, num_key_value_heads=2)))
-    made.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return [*tiny.words, f"--model={path}", "--engine=vllm", "--device=cpu", "--B_p=4", "--n=4",
-            "--lr_base=2e-2", "--warmup=0", "--samples=4", "--eval_every=16"]
-
-
-@pytest.fixture(scope="module")
-def one_engine(two_heads, tmp_path_factory):
-    """Return the folder of a run by vLLM on one rank."""
-    folder = tmp_path_factory.mktemp("one_engine")
-    done = run_script("train_grpo.py", *two_heads, "--C=48", f"--out={folder}")
-    assert done.code == 0, done.stderr
-    return folder
-
-
-def test_ranks_with_vllm(two_heads, one_engine, tmp_path):
-    """Two ranks with two engines write the log of one rank.
-
-    This shows that a rollout depends on its seed only, and that the engines have the trainer's
-    weights after every update.
-    """
     if torch.cuda.is_available():
         pytest.skip("each rank would need a GPU; tests/test_gpu.py has a test for two GPUs")
-    done = torchrun("train_grpo.py", *two_heads, "--C=48", f"--out={tmp_path}", ranks=TWO)
+    model, tokenizer = models.load_model(tiny.model)
+    LlamaForCausalLM(LlamaConfig(**model.config.to_dict() | dict(
+        hidden_size=64, head_dim=32, intermediate_size=64,
+        num_key_value_heads=2))).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    words = [*tiny.words, f"--model={tmp_path / 'model'}", "--engine=vllm", "--device=cpu",
+             "--B_p=4", "--n=4", "--lr_base=2e-2", "--warmup=0", "--samples=4", "--eval_every=16",
+             "--C=48"]
+    done = run_script("train_grpo.py", *words, f"--out={tmp_path / 'one'}")
+    assert done.code == 0, done.stderr
+    done = torchrun("train_grpo.py", *words, f"--out={tmp_path / 'two'}")
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
-    same_training(one_engine, tmp_path)
-    records = read_log(tmp_path / "log.jsonl")
+    same_training(tmp_path / "one", tmp_path / "two")
+    records = read_log(tmp_path / "two/log.jsonl")
     steps = [r for r in records if r["type"] == "step"]
     assert records[0]["engine"] == "vllm" and len(steps) == 3
     assert all(0 < r["tis_mean"] < 1e-4 for r in steps)

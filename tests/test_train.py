@@ -1064,15 +1064,16 @@ def test_exported_model_is_the_trained_one(words, straight, world):
 
 
 def test_the_model_of_a_run_is_its_newest(unfinished):
-    """A run's model is the exported model or, if there is none, the newest checkpoint."""
-    run = unfinished()
+    """A run's model is the exported model or, if there is none, the newest whole checkpoint."""
+    run, name = unfinished(), "Qwen/Qwen2.5-7B-Instruct"
     assert train_grpo.models.model_folder(run) == str(run / "model")
     shutil.rmtree(run / "model")
     assert train_grpo.models.model_folder(run) == str(run / "ckpt/step_00000030")
+    next((run / "ckpt/step_00000030").glob("*.safetensors")).unlink()
+    assert train_grpo.models.model_folder(run) == str(run / "ckpt/step_00000027")
     shutil.rmtree(run / "ckpt")
     with pytest.raises(BadInput, match="neither an exported model nor a checkpoint"):
         train_grpo.models.model_folder(run)
-    name = "Qwen/Qwen2.5-7B-Instruct"
     assert train_grpo.models.model_folder(name) == name
 
 
