@@ -331,48 +331,41 @@ def files(value):
 
 def check(cfg):
     """Raise BadInput if `cfg` has a value or a combination of values that no script accepts."""
-    def need(ok, key, why):
-        if not ok:
-            raise BadInput(f"--{key}={cfg[key]}: {why}")
-    need(cfg["n"] >= 2, "n", "expected 2 or more; an advantage compares the rollouts of a problem")
-    least = dict.fromkeys("""B_p C k samples s updates max_prompt_tokens max_new_tokens
-                             gen_batch micro_tokens micro_logits
-                             verify_bytes""".split(), 1)
+    one = """B_p C k samples s updates max_prompt_tokens max_new_tokens gen_batch micro_tokens
+             micro_logits verify_bytes""".split()
     most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600)
-    for key, value in cfg.items():
-        if isinstance(value, (int, float)):
-            need(value >= least.get(key, 0), key, f"must be {least.get(key, 0)} or more")
-            need(value <= most.get(key, math.inf), key, f"must be {most.get(key)} or less")
-    for key in "lr_base temperature top_p verify_s".split():
-        need(cfg[key] > 0, key, "must be above 0")
-    need(cfg["top_p"] == 1 or not cfg["tis_cap"], "top_p", "below 1, log-probs of the "
-         "engine are renormalised, and importance weights would be wrong; set --tis_cap=0 as well")
-    need(cfg["engine"] != "vllm" or cfg["temperature"] <= 2, "temperature",
-         "vLLM accepts at most 2")
-    if cfg["algo"] == "ppo":
-        need(not cfg["n_train"], "n_train",
-             "PPO has a critic in place of the group's baseline; leave it at 0")
-        need(cfg["zero_var_filter"] == "off", "zero_var_filter",
-             "with PPO's critic, groups of equal rewards have a signal as well; leave it off")
-        need(not cfg["lora_rank"], "lora_rank", "PPO does not train adapters; leave it at 0")
-    need(cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"], "n_train",
-         f"must be 0 or from 2 to n={cfg['n']}")
-    need(cfg["k"] <= cfg["samples"], "k",
-         f"must be at most samples={cfg['samples']}, the rollouts per problem in an evaluation")
-    need(re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward|train", cfg["metric"]), "metric",
-         "expected avg@k, best@k, worst@k, reward or train, as in --metric=best@4")
-    numbers = "whole numbers, {} or more, with spaces between, as in"
-    for keys, word, what in (
-            ("ns", r"[2-9]|[1-9]\d+", numbers.format(2) + ' "2 4 8"'),
-            ("bps", r"[1-9]\d*", numbers.format(1) + ' "8 32"'),
-            ("seeds", r"\d+", numbers.format(0) + ' "0 1 2"'),
-            ("keep_at pass_at", r"(\d+(\.\d*)?([eE]\d\d?)?)?",
-             'budgets with spaces between, as in "1e5 2e5"'),
-            ("lrs", r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?",
-             'values of lr_base with spaces between, as in "1e-4 2e-4"')):
-        for key in keys.split():
-            words = cfg[key].split() or [""]
-            need(all(re.fullmatch(word, w) for w in words), key, f"expected {what}")
+    numbers = {key: value for key, value in cfg.items() if isinstance(value, (int, float))}
+    ppo = cfg["algo"] == "ppo"
+    rules = [  # (key, whether its value is valid, what is wrong)
+        ("n", cfg["n"] >= 2, "expected 2 or more; an advantage compares a problem's rollouts"),
+        *((key, x >= int(key in one), f"must be {int(key in one)} or more")
+          for key, x in numbers.items()),
+        *((key, cfg[key] <= x, f"must be {x} or less") for key, x in most.items()),
+        *((key, cfg[key] > 0, "must be above 0")
+          for key in "lr_base temperature top_p verify_s".split()),
+        ("top_p", cfg["top_p"] == 1 or not cfg["tis_cap"], "below 1, log-probs of the engine are "
+         "renormalised, and importance weights would be wrong; set --tis_cap=0 as well"),
+        ("n_train", not (ppo and cfg["n_train"]),
+         "PPO has a critic in place of the group's baseline; leave it at 0"),
+        ("zero_var_filter", not ppo or cfg["zero_var_filter"] == "off",
+         "with PPO's critic, groups of equal rewards have a signal as well; leave it off"),
+        ("lora_rank", not (ppo and cfg["lora_rank"]), "PPO trains no adapters; leave it at 0"),
+        ("n_train", cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"],
+         f"must be 0 or from 2 to n={cfg['n']}"),
+        ("k", cfg["k"] <= cfg["samples"], f"must be at most samples={cfg['samples']}, the rollouts "
+         "per problem in an evaluation"),
+        ("metric", re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward|train", cfg["metric"]),
+         "expected avg@k, best@k, worst@k, reward or train, as in --metric=best@4")]
+    budget, lr = r"(\d+(\.\d*)?([eE]\d\d?)?)?", r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?"
+    for key, word, example in (
+            ("ns", r"[2-9]|[1-9]\d+", "2 4 8"), ("bps", r"[1-9]\d*", "8 32"),
+            ("seeds", r"\d+", "0 1 2"), ("keep_at", budget, "1e5 2e5"),
+            ("pass_at", budget, "0 1e5"), ("lrs", lr, "1e-4 2e-4")):
+        valid = all(re.fullmatch(word, w) for w in cfg[key].split() or [""])
+        rules.append((key, valid, f'expected values with spaces between, as in "{example}"'))
+    for key, valid, why in rules:
+        if not valid:
+            raise BadInput(f"--{key}={cfg[key]}: {why}")
 
 
 # --------------------------------------------------------------------------------------------------
