@@ -42,8 +42,7 @@ RUN = ["--B_p=2", "--n=2", "--C=8", "--eval_every=4", "--samples=4"]  # two upda
 def refused(tmp_path, monkeypatch, capfd):
     """Return refused(name, *words), the error line of a script that is started in `tmp_path`.
 
-    The script must not change the folder. It runs in this process, because importing torch again
-    takes seconds, and by config.entry, as on the command line.
+    The script must not change the folder. It runs in this process, by config.entry.
     """
     monkeypatch.chdir(tmp_path)
 
@@ -104,13 +103,11 @@ def test_bad_problem_files(refused, tiny, tmp_path, content, says):
         assert f"p.jsonl{says}" in refused(name, *tiny.words, *words)
 
 
-def test_an_invalid_config_file(refused, tmp_path):
-    (tmp_path / "list.json").write_text("[1]")
-    (tmp_path / "bad.json").write_text('{"n": 4,}')
-    (tmp_path / "nested.json").write_text('{"n": {"is": 4}}')
-    for name in ("list", "bad", "nested"):
-        line = refused("train_grpo.py", f"--config={name}.json")
-        assert f"{name}.json" in line or "--n=" in line
+@pytest.mark.parametrize("content", ["[1]", '{"n": 4,}', '{"n": {"is": 4}}'])
+def test_an_invalid_config_file(refused, tmp_path, content):
+    (tmp_path / "bad.json").write_text(content)
+    line = refused("train_grpo.py", "--config=bad.json")
+    assert "bad.json" in line or "--n=" in line
 
 
 def test_a_prompt_over_the_limit(refused, tiny):
@@ -132,39 +129,36 @@ def test_a_measurement_that_measured_nothing(tiny, tmp_path):
 def test_another_s_in_a_measured_folder(refused, tiny, tmp_path):
     (tmp_path / "m").mkdir()
     first = json.loads(tiny.train.read_text().splitlines()[0])
-    header = dict(type="header", **sample.settings(parse(tiny.words)))
-    lines = [json.dumps(r) + "\n" for r in (header, dict(id=first["id"], samples=16, correct=3))]
-    (tmp_path / "m/pass_rates.jsonl").write_text("".join(lines))
-    assert "was measured with other settings: s=16, now 8" in refused(
-        "sample.py", *tiny.words, "--out=m", "--s=8")
-    (tmp_path / "m/pass_rates.jsonl").write_text(2 * lines[1])  # without a header
-    assert "m/pass_rates.jsonl: was measured with other settings: model=None" in refused(
-        "sample.py", *tiny.words, "--out=m")
-    assert "--s_zero=8: must be 0 or at least s=16" in refused("sample.py", *tiny.words, "--out=m",
-                                                               "--s_zero=8")
+    header, line = [json.dumps(r) + "\n" for r in (
+        dict(type="header", **sample.settings(parse(tiny.words))),
+        dict(id=first["id"], samples=16, correct=3))]
+    for content, word, says in (
+            (header + line, "--s=8", "was measured with other settings: s=16, now 8"),
+            (line + line, "--s=16", "rates.jsonl: was measured with other settings: model=None"),
+            (line + line, "--s_zero=8", "--s_zero=8: must be 0 or at least s=16")):
+        (tmp_path / "m/pass_rates.jsonl").write_text(content)
+        assert says in refused("sample.py", *tiny.words, "--out=m", word)
 
 
 def test_a_folder_of_another_run(refused, tiny, tmp_path):
     """The error names the keys that differ, with both values, also if the run has ended."""
-    words = [*tiny.words, *RUN]
+    words, log = [*tiny.words, *RUN], tmp_path / "run/log.jsonl"
     hashes = {f"{part}_set_hash": sample.set_hash(sample.read_problems(getattr(tiny, part)))
               for part in ("train", "val")}
-    (tmp_path / "run").mkdir()
-    end = dict(type="end", status="budget", rollouts=8)
-    for other_words, other_hashes, more, names in [
-            (["--lr_base=0.5", "--n=4"], {}, [],
-             ["lr_base=0.5 there, 1e-06 now", "n=4 there, 2 now"]),
-            (["--lr_base=0.5"], {}, [dict(type="step", rollouts=8), end], ["lr_base=0.5 there"]),
-            ([], dict(train_set_hash="another"), [], [str(tiny.train), "changed"]),
-            ([], dict(val_set_hash="another"), [dict(type="step", rollouts=8), end],
-             [str(tiny.val), "changed"])]:
-        header = dict(type="header", schema=1, config=parse(words + other_words),
-                      **(hashes | other_hashes))
-        lines = [json.dumps(r) + "\n" for r in [header, *more]]
-        (tmp_path / "run/log.jsonl").write_text("".join(lines))
+    log.parent.mkdir()
+    ended = [dict(type="step", rollouts=8), dict(type="end", status="budget", rollouts=8)]
+    for other, more, *names in (
+            (["--lr_base=0.5", "--n=4"], [], "lr_base=0.5 there, 1e-06 now", "n=4 there, 2 now"),
+            (["--lr_base=0.5"], ended, "lr_base=0.5 there"),
+            (dict(train_set_hash="another"), [], tiny.train, "changed"),
+            (dict(val_set_hash="another"), ended, tiny.val, "changed")):
+        changed = other if isinstance(other, dict) else {}
+        header = dict(type="header", schema=1, **(hashes | changed),
+                      config=parse(words if changed else words + other))
+        log.write_text("".join(json.dumps(r) + "\n" for r in [header, *more]))
         line = refused("train_grpo.py", *words, "--out=run")
-        assert line.startswith("train_grpo.py: run: ") and all(name in line for name in names), line
-    (tmp_path / "run/log.jsonl").write_text('{"type": "header"\n{}\n')
+        assert line.startswith("train_grpo.py: run: ") and all(str(x) in line for x in names), line
+    log.write_text('{"type": "header"\n{}\n')
     assert "run/log.jsonl:1: not a line of JSON" in refused("train_grpo.py", *words, "--out=run")
 
 
@@ -185,17 +179,15 @@ def test_nothing_to_analyse(refused, tmp_path, name):
 
 def test_a_missing_model_folder(refused, script, tiny, tmp_path):
     (tmp_path / "empty").mkdir()
-    for name, model, why in [("train_grpo.py", "none/of/it", "it does not exist"),
-                             ("sample.py", "empty", ""), ("evaluate.py", "./none", ""),
-                             ("evaluate.py", "data/arithmetic/bsae", "it does not exist")]:
-        words = RUN if name == "train_grpo.py" else []
-        line = refused(name, *tiny.words, *words, f"--model={model}")
-        assert f" --model={model}: not a transformers folder" in line and why in line
-    # without --val_set, the error does not name the missing problem file of that model
-    line = refused("evaluate.py", "--model=runs/nonesuch")
-    assert "--model=runs/nonesuch: not a transformers folder (it does not exist)" in line
-    # A model with incomplete weights. This start is in another process, because transformers may
-    # print something as well
+    for name, model, *words in (
+            ("train_grpo.py", "none/of/it", *tiny.words, *RUN), ("sample.py", "empty", *tiny.words),
+            ("evaluate.py", "./none", *tiny.words),
+            # the error is not about the problem file of that model
+            ("evaluate.py", "data/arithmetic/bsae"), ("evaluate.py", "runs/nonesuch")):
+        why = "it has no config.json" if model == "empty" else "it does not exist"
+        assert f" --model={model}: not a transformers folder ({why})" in refused(
+            name, *words, f"--model={model}")
+    # incomplete weights; in another process, because transformers may print something as well
     shutil.copytree(tiny.model, tmp_path / "torn")
     weights = tmp_path / "torn/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:5000])
@@ -206,23 +198,18 @@ def test_a_missing_model_folder(refused, script, tiny, tmp_path):
     assert tree(tmp_path) == before
 
 
-def test_bad_input_is_an_error_before_a_model_is_loaded(tmp_path):
-    """Loading the 7B default model would take minutes, so the scripts check their input first."""
-    for name, word in [("train_grpo", "--lr_bse=1"), ("train_grpo", "--train_set=none.jsonl"),
-                       ("evaluate", "--k=9"),
-                       ("sample", "--problems=none.jsonl"), ("evaluate", "--val_set=none.jsonl")]:
-        code = (f"import sys, {name}\nfrom config import BadInput\n"
-                f"try:\n    {name}.main(['{word}'])\nexcept BadInput as e:\n    print(e)\n"
-                "print([m for m in ('torch', 'transformers') if m in sys.modules])")
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True,
-                              text=True)
-        assert done.stdout.splitlines()[1:] == ["[]"], done
+BAD = "try:\n    {0}.main(['{1}'])\nexcept config.BadInput:\n    pass"
 
 
-def test_the_analysis_loads_no_torch_and_planning_no_matplotlib():
-    code = ("import sys, frontier, fit_sigmoid\nfrom core import sweep\n"
-            "print([m for m in ('torch', 'transformers', 'sample', 'matplotlib', 'pandas')\n"
-            "       if m in sys.modules])")
+@pytest.mark.parametrize("code, modules", [
+    # loading the 7B default model would take minutes
+    *[(f"import config, {name}\n" + BAD.format(name, word), "torch transformers")
+      for name, word in (("train_grpo", "--lr_bse=1"), ("train_grpo", "--train_set=none.jsonl"),
+                         ("evaluate", "--k=9"), ("sample", "--problems=none.jsonl"),
+                         ("evaluate", "--val_set=none.jsonl"))],
+    ("import frontier, fit_sigmoid, core.sweep", "torch transformers sample matplotlib pandas")])
+def test_errors_analysis_and_planning_load_no_large_modules(code, modules):
+    code += f"\nimport sys; print([m for m in '{modules}'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "[]\n", done
 
@@ -272,33 +259,27 @@ def test_evaluate_a_run_as_it_was_trained(trained, world, script):
                          re.M)
 
 
-def test_evaluate_a_set_that_holds_each_problem_several_times(script, tmp_path):
-    """The standard error is over distinct problems, whose number is in the report."""
+def test_evaluate_a_set_that_holds_each_problem_several_times(tmp_path, capsys):
+    """Standard errors are over distinct problems, whose number is in the report."""
     rows = [dict(id=f"{i}-{k}", prompt=f"{20 + 7 * i}+{3 + 5 * i}=", answer=str(23 + 12 * i))
             for k in range(16) for i in range(10)]
-    path = tmp_path / "aime.jsonl"
+    path, out = tmp_path / "aime.jsonl", tmp_path / "new/folder"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = script("evaluate.py", "--model=data/arithmetic/base", f"--val_set={path}", "--samples=4",
-                  "--k=4", "--temperature=1", f"--out={tmp_path / 'new/folder'}")
-    assert done.code == 0, done.stderr
-    assert "160 problems (10 of them distinct), 4 rollouts each" in done.stdout
-    result = json.loads((tmp_path / "new/folder/eval.json").read_text())
+    evaluate.main([f"--model={ROOT / 'data/arithmetic/base'}", f"--val_set={path}", "--samples=4",
+                   "--k=4", "--temperature=1", f"--out={out}"])
+    assert "160 problems (10 of them distinct), 4 rollouts each" in capsys.readouterr().out
+    result = json.loads((out / "eval.json").read_text())
     means = np.array(result["correct"]).reshape(16, 10).mean(0) / 4  # per distinct problem
     assert means.std() > 0 and result["stats"]["avg@4"] == dict(
         mean=pytest.approx(means.mean()), se=pytest.approx(means.std(ddof=1) / math.sqrt(10)))
-
-
-def test_a_change_on_repeated_problems_has_the_error_of_distinct_ones(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    counts = [rng.integers(0, 5, 6) for _ in range(2)]
-    records = [dict(model=f"m{i}", set="aime", samples=4, correct=[*c] * 8, copies=[*range(6)] * 8,
-                    ids=[*range(48)], stats={"avg@4": dict(mean=0.5, se=0.1)})
-               for i, c in enumerate(counts)]
+    # the change from another model
+    other = np.random.default_rng(0).integers(0, 5, 10)
+    records = [result, dict(result, model="other", correct=[*other] * 16)]
     evaluate.add_gains(records)
-    gain = (counts[1] - counts[0]) / 4
-    assert records[1]["gain_se"] == pytest.approx(gain.std(ddof=1) / math.sqrt(6))
+    gain = other / 4 - means
+    assert records[1]["gain_se"] == pytest.approx(gain.std(ddof=1) / math.sqrt(10))
     evaluate.print_table(records, tmp_path)
-    assert "aime: 48 problems (6 of them distinct); errors" in capsys.readouterr().out
+    assert "aime: 160 problems (10 of them distinct); errors" in capsys.readouterr().out
 
 
 def test_evaluate_of_no_run_writes_below_runs(tiny, tmp_path, monkeypatch):
