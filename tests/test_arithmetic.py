@@ -8,8 +8,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,10 +20,7 @@ import config
 from core.log import read_log
 from core import engine
 import sample
-import verifier
 
-# as in data/arithmetic/defaults.json
-CFG = dict(temperature=0.6, top_p=1.0, max_new_tokens=20, gen_batch=1200, verifier="exact")
 RATES = "pass_rates.jsonl.gz"  # in a model's folder
 # the probability with which random data would fail a test of frequencies; the seeds are fixed
 ALPHA = 1e-6
@@ -34,11 +29,6 @@ ALPHA = 1e-6
 @pytest.fixture(scope="module")
 def base(world):
     return engine.load_model(world.base)
-
-
-@pytest.fixture(scope="module")
-def very_easy(world):
-    return sample.read_problems(world.splits / "very_easy_val.jsonl")
 
 
 def texts(prepare, N, K, skills, seed=0):
@@ -62,20 +52,6 @@ def uniform(counts, expected):
     assert set(counts) == set(expected)
     total, size = sum(counts.values()), len(counts)
     assert min(binomtest(c, total, 1 / size).pvalue for c in counts.values()) > ALPHA / size
-
-
-def continued(base, problems, prefixes, n, seed, **more):
-    """Continue each prompt + prefix n times; return which are right and the texts, both (P, n)."""
-    model, tokenizer = base
-    ids = tokenizer([p["prompt"] + prefix for p, prefix in zip(problems, prefixes)])["input_ids"]
-    seeds = [engine.rollout_seed(seed, j) for j in range(len(ids))]
-    rollouts = engine.generate(model, tokenizer, ids, n, seeds, CFG | more)
-    tokens, lengths = rollouts["tokens"].tolist(), rollouts["length"].tolist()
-    written = tokenizer.batch_decode([ids[:k] for ids, k in zip(tokens, lengths)],
-                                     skip_special_tokens=True)
-    whole = [prefixes[i // n] + text for i, text in enumerate(written)]
-    right = [verifier.exact(problems[i // n], text, CFG) for i, text in enumerate(whole)]
-    return np.array(right).reshape(-1, n), np.array(whole).reshape(-1, n)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -158,56 +134,6 @@ def test_the_tokenizer_gives_the_texts_back(prepare, base):
 
 
 # --------------------------------------------------------------------------------------------------
-# The base model
-
-def test_steps_matter(base, very_easy):
-    """If the model must answer without steps, its accuracy falls far."""
-    with_steps, written = continued(base, very_easy, [""] * 300, 4, "steps")
-    at_once, _ = continued(base, very_easy, ["#"] * 300, 4, "steps")
-    difference = with_steps.mean(1) - at_once.mean(1)
-    error = difference.std(ddof=1) / np.sqrt(300)
-    seen = with_steps.mean(), at_once.mean(), error
-    assert with_steps.mean() > 0.6 and difference.mean() - 4 * error > 0.4, seen
-    # nearly all responses have steps, so training works on steps
-    assert np.mean([bool(re.match(r"[a-p]{2}\d\d", text)) for text in written.flat]) > 0.9
-
-
-@pytest.mark.parametrize("columns_kept", [1, 4])
-def test_idle_text_does_not_matter(base, very_easy, columns_kept):
-    """If its idle letters are replaced, a response continues as before.
-
-    Right responses are cut after their first column or after '#'. The model continues them once
-    with their own idle letters and once with other letters.
-    """
-    right, written = continued(base, very_easy, [""] * 300, 2, "idle")
-    problems, prefixes = [], []
-    for p, ok, text in zip(very_easy, right.flat[::2], written.flat[::2]):
-        steps = re.match(r"([a-p]{2}\d\d)+", text)
-        if ok and steps:
-            problems.append(p)
-            prefixes.append(text[:4] if columns_kept == 1 else steps.group() + "#")
-    rng = np.random.default_rng(0)
-    others = [re.sub("[a-p]", lambda _: "abcdefghijklmnop"[rng.integers(16)], text)
-              for text in prefixes]
-    assert len(problems) > 150 and np.mean([x != y for x, y in zip(prefixes, others)]) > 0.9
-    kept, _ = continued(base, problems, prefixes, 8, "go on")
-    replaced, _ = continued(base, problems, others, 8, "go on again")
-    difference = kept.mean(1) - replaced.mean(1)
-    error = difference.std(ddof=1) / np.sqrt(len(problems))
-    seen = kept.mean(), replaced.mean(), error
-    assert error < 0.02 and abs(difference.mean()) < 4 * error + 0.005, seen
-    if columns_kept == 4:
-        # the totals do matter: if one digit is changed, the answer is wrong
-        off = [text[:3] + str((int(text[3]) + 1) % 10) + text[4:] for text in prefixes]
-        assert continued(base, problems, off, 2, "off")[0].mean() < 0.03
-        # the model uses all letters equally often
-        counts = collections.Counter(c for text in written.flat for c in text if c.isalpha())
-        assert set(counts) == set("abcdefghijklmnop")
-        assert max(counts.values()) < 2 * min(counts.values())
-        assert kept.mean() > 0.97  # after the right totals the answer is right
-
-
-# --------------------------------------------------------------------------------------------------
 # Difficulty
 
 def test_splits_hold_what_the_paper_needs(world):
@@ -224,19 +150,6 @@ def test_splits_hold_what_the_paper_needs(world):
                 same = known[p["id"]]
                 assert (p["prompt"], p["answer"]) == (same["prompt"], same["answer"])
                 assert part_of.setdefault(p["id"], part) == part, f"{p['id']} is in both parts"
-
-
-def test_pass_rates_cover_everything(world):
-    rates = {}
-    for line in (world.splits / "pass_rates.jsonl").read_text().splitlines():
-        r = json.loads(line)
-        if r.get("samples") == 16:
-            rates[r["id"]] = r["correct"] / 16
-    assert len(rates) == len(sample.read_problems(world.problems))
-    counts = np.histogram(list(rates.values()), bins=np.linspace(0, 1, 9))[0]
-    assert counts.min() >= 200 and 0 in rates.values() and 1 in rates.values(), counts
-    # `extreme` needs enough problems with none right in 16
-    assert np.mean(np.array(list(rates.values())) == 0) * len(rates) > 600
 
 
 def test_splits_from_planted_counts():
@@ -480,29 +393,3 @@ def test_prepare(prepare, tmp_path, monkeypatch, capsys):
         prepare.main([*words, f"--seed={seed}"])
         weights.append((tmp_path / "narrow/model.safetensors").read_bytes())
     assert weights[0] == weights[1] != weights[2]
-
-
-def test_kernels_are_chosen_only_for_training_base_models(world):
-    """Base models are trained with AVX2 kernels, even on a processor with AVX-512, so both give one
-    model. All other code uses the processor's own kernels.
-    """
-    env = {k: v for k, v in os.environ.items() if k != "ATEN_CPU_CAPABILITY"}
-    tell = "torch.ones(9).exp(); print(torch.backends.cpu.get_cpu_capability())"
-
-    def run(code):
-        return subprocess.run([sys.executable, "-c", code], cwd=world.root, env=env, check=True,
-                              capture_output=True, text=True).stdout.split()
-    plain = run(f"import torch; {tell}")
-    assert run(f"import config, sample, torch; {tell}") == plain
-    code = f"""
-import sys
-sys.path.insert(0, "data/arithmetic")
-import prepare
-
-def instead(*_):
-    import torch
-    {tell}
-    sys.exit()
-prepare.train_base = instead
-prepare.make_base(prepare.HERE / "none", 0, "base")"""
-    assert run(code) == (["AVX2"] if plain == ["AVX512"] else plain)
