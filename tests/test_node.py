@@ -2,6 +2,7 @@
 
 Only the ids of GPUs matter, so this runs on a CPU.
 """
+import contextlib
 import json
 import os
 import re
@@ -19,9 +20,33 @@ import config
 from core import machine, prepare, probe, sweep
 
 
+named = pytest.mark.parametrize
+
+
+def note(folder):
+    """Return (a launcher that notes its GPUs and words and fails, a function that returns these).
+
+    The function returns sorted [[GPUs, words], ...] since its last call.
+    """
+    path = folder / "given"
+
+    def given():
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return sorted(line.split("|", 1) for line in lines)
+    return str(executable(folder / "bin/say", f"""
+echo "${{CUDA_VISIBLE_DEVICES-unset}}|$*" >> '{path}'; exit 1""")), given
+
+
+def copied_problems(tiny, folder):
+    """Make a data folder with the training problems of the tiny model and return it."""
+    folder.mkdir()
+    (folder / "problems.jsonl").write_bytes(tiny.train.read_bytes())
+    return folder
+
+
 def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
-    """Make three runs, two at a time, through a launcher that notes its words, its start and its
-    end."""
+    """Make three runs, two at a time, with a launcher that notes its words, start and end."""
     noted = tmp_path / "noted"
     launcher = executable(tmp_path / "a folder/launch", f'''
         echo "start $CUDA_VISIBLE_DEVICES|$1|${{*: -1}}" >> '{noted}'
@@ -29,18 +54,16 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
         echo "end $CUDA_VISIBLE_DEVICES" >> '{noted}'
         exit $code''')
     done = run_sweep(tiny, tmp_path / "a sweep", "--device=cpu", CUDA_VISIBLE_DEVICES="5,6,7",
-                 GPUS_PER_RUN="1", JOBS="2", C="32", NS="2 4 8",
-                 LAUNCH=f"'{launcher}' 'two  words'")
+                     GPUS_PER_RUN="1", JOBS="2", C="32", NS="2 4 8",
+                     LAUNCH=f"'{launcher}' 'two  words'")
     assert done.returncode == 0, done
-    assert len(logs(tmp_path / "a sweep")) == 3
-    assert all(r[-1] == dict(type="end", status="budget",
-                             rollouts=32) for r in logs(tmp_path / "a sweep").values())
+    assert [r[-1] for r in logs(tmp_path / "a sweep").values()] == [
+        dict(type="end", status="budget", rollouts=32)] * 3
     busy, most, outs = set(), 0, set()
     for event, _, what in (line.partition(" ") for line in noted.read_text().splitlines()):
         gpu, *words = what.split("|")
-        assert gpu in {"5", "6", "7"}
         if event == "start":
-            assert gpu not in busy and words[0] == "two  words", noted.read_text()
+            assert gpu in {"5", "6", "7"} - busy and words[0] == "two  words", noted.read_text()
             busy.add(gpu)
             outs.add(words[1])
         else:
@@ -50,32 +73,27 @@ def test_a_run_has_its_gpu_to_itself(tiny, tmp_path):
     assert len(outs) == 3 and all(out.startswith("--out=") for out in outs)
 
 
-@pytest.mark.parametrize("env, smi, given", [
-    (dict(CUDA_VISIBLE_DEVICES="GPU-a,GPU-b, GPU-c,GPU-d,GPU-e", GPUS_PER_RUN="2"), 9,
+@named("env, words, smi, given", [
+    (dict(CUDA_VISIBLE_DEVICES="GPU-a,GPU-b, GPU-c,GPU-d,GPU-e", GPUS_PER_RUN="2"), [], 9,
      ["GPU-a,GPU-b", "GPU-c,GPU-d"]),
-    (dict(), 3, ["0", "1"]),
-    (dict(GPUS_PER_RUN="3"), 3, ["0,1,2", "0,1,2"]),
-    (dict(), 0, ["unset", "unset"]),  # a machine without GPUs
-    (dict(CUDA_VISIBLE_DEVICES="-1"), 3, ["-1", "-1"]),
-    (dict(GPUS_PER_RUN="0"), 3, ["", ""]),
-    (dict(CUDA_VISIBLE_DEVICES="7", JOBS="2", words="--engine=hf"), 0, ["7", "7"]),
-])
-def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, smi, given):
-    """The two runs get the GPUs of CUDA_VISIBLE_DEVICES or nvidia-smi, write them down and fail."""
+    ({}, [], 3, ["0", "1"]), (dict(GPUS_PER_RUN="3"), [], 3, ["0,1,2", "0,1,2"]),
+    ({}, [], 0, ["unset", "unset"]),  # a machine without GPUs
+    (dict(CUDA_VISIBLE_DEVICES="-1"), [], 3, ["-1", "-1"]),
+    (dict(GPUS_PER_RUN="0"), [], 3, ["", ""]),
+    (dict(CUDA_VISIBLE_DEVICES="7", JOBS="2"), ["--engine=hf"], 0, ["7", "7"])])
+def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, words, smi, given):
+    """The two runs get the GPUs of CUDA_VISIBLE_DEVICES or nvidia-smi, note them and fail."""
     lines = "".join(f"echo 'GPU {i}: NVIDIA H100 80GB HBM3 (UUID: GPU-{i})'\necho '  MIG 1g.10gb "
                     f"Device 0: (UUID: MIG-{i})'\n" for i in range(smi))
     executable(tmp_path / "bin/nvidia-smi", lines or "echo 'NVIDIA-SMI has failed'; exit 9\n")
-    say = executable(tmp_path / "bin/say",
-                     f'echo "${{CUDA_VISIBLE_DEVICES-unset}}" >> "{tmp_path}/given"; exit 1')
+    say, noted = note(tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    words = env.get("words", "").split()
-    env = {key: value for key, value in env.items() if key != "words"}
-    done = run_sweep(tiny, tmp_path / "easy", *words, LAUNCH=str(say),
-                 PATH=f"{tmp_path}/bin:{os.environ['PATH']}", BPS="6", C="48", **env)
+    done = run_sweep(tiny, tmp_path / "easy", *words, LAUNCH=say, BPS="6", C="48",
+                     PATH=f"{tmp_path}/bin:{os.environ['PATH']}", **env)
     failed = re.findall(r"FAILED \(1\)  B_p=6 n=(\d)", done.stdout)
     assert done.returncode and sorted(failed) == ["2", "4"], done
     assert done.stdout.count(" of 48 rollouts") == 2 and "2 runs failed" in done.stdout, done
-    assert sorted((tmp_path / "given").read_text().splitlines()) == given
+    assert [gpus for gpus, _ in noted()] == given
 
 
 def test_two_runs_share_a_gpu(monkeypatch):
@@ -128,7 +146,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     assert records[-1]["status"] == "stopped"
 
 
-@pytest.mark.parametrize("env, names", [
+@named("env, names", [
     (dict(GPUS_PER_RUN="4", BPS="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
     (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["prepare.py: GPUS_PER_RUN=1", "0 GPUs"]),
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
@@ -145,10 +163,7 @@ def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
         assert not done.stdout and not tree(tmp_path)
 
 
-# --------------------------------------------------------------------------------------------------
-# Machines with GPUs: what is installed, what torch must see, which run gets which GPU
-
-@pytest.mark.parametrize("cards, env, words, want", [
+@named("cards, env, words, want", [
     (2, {}, [], True), (0, {}, [], False), (2, dict(CUDA_VISIBLE_DEVICES=""), [], False),
     (2, dict(GPUS_PER_RUN="0"), [], False), (2, {}, ["--engine=hf"], False),
     (2, {}, ["--device=cpu"], False),
@@ -175,7 +190,7 @@ exec '{sys.executable}' "$@"
     assert len(given.read_text().splitlines()) <= 2
 
 
-@pytest.mark.parametrize("seen, driver, env, words, ends", [
+@named("seen, driver, env, words, ends", [
     (0, "The NVIDIA driver on your system is too old (found version 11040).", {}, [], True),
     (7, "", {}, [], True), (8, "", {}, [], False),
     (0, "", dict(GPUS_PER_RUN="0"), [], False), (0, "", {}, ["--device=cpu"], False),
@@ -198,7 +213,7 @@ def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends)
         assert driver in done.stderr and "GPUS_PER_RUN=0" in done.stderr
 
 
-@pytest.mark.parametrize("tools, missing", [
+@named("tools, missing", [
     (["gcc"], ""), ([], "a C compiler (install gcc)"), (["clang"], "")])
 def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, missing):
     """A missing compiler or Python.h is named."""
@@ -220,26 +235,25 @@ def test_the_probe_names_the_driver(monkeypatch, capsys):
     def too_old(*_, **__):
         raise RuntimeError("The NVIDIA driver on your system is too old (found version 12040).\n"
                            "More")
+
+    def answer(*words):
+        probe.main(words)
+        return json.loads(capsys.readouterr().out)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch, "ones", too_old)
-    probe.main(["triton"])
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["gpus"] == 0 and "found version 12040" in answer["why"]
-    assert "More" not in answer["why"]
-    assert "CUDA 13.0 needs an NVIDIA driver of the 580 series or newer" in answer["why"]
+    got = answer("triton")
+    assert got["gpus"] == 0 and "found version 12040" in got["why"] and "More" not in got["why"]
+    assert "CUDA 13.0 needs an NVIDIA driver of the 580 series or newer" in got["why"]
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "a build for CPUs" in probe.count_gpus()[1]
     monkeypatch.setattr(probe, "count_gpus", lambda: (2, ""))
     monkeypatch.setattr(probe, "compile_kernel", too_old)
-    for missing, why in ((["a C compiler (install gcc)", "Python.h"],
-                          "Triton needs a C compiler (install gcc) and Python.h"),
+    for missing, why in ((["gcc", "Python.h"], "Triton needs gcc and Python.h"),
                          ([], "Triton fails: The NVIDIA driver")):
         monkeypatch.setattr(probe, "missing_tools", lambda: missing)
-        probe.main(["triton"])
-        answer = json.loads(capsys.readouterr().out)
-        assert answer["gpus"] == 0 and answer["why"].startswith(why)
-    probe.main([])  # --engine=hf needs no Triton
-    assert json.loads(capsys.readouterr().out) == dict(gpus=2, why="")
+        got = answer("triton")
+        assert got["gpus"] == 0 and got["why"].startswith(why)
+    assert answer() == dict(gpus=2, why="")  # --engine=hf needs no Triton
 
 
 def test_the_kernel_of_the_probe(tmp_path):
@@ -251,55 +265,41 @@ def test_the_kernel_of_the_probe(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("env, given", [({}, ["", ""]), (dict(GPUS_PER_RUN="1"), ["0", "1"])])
+@named("env, given", [({}, ["", ""]), (dict(GPUS_PER_RUN="1"), ["0", "1"])])
 def test_the_embedded_model_trains_on_the_cpu(tmp_path, world, env, given):
     """It does so without vLLM and even if there are GPUs, unless GPUS_PER_RUN is set."""
-    node = fake_node(tmp_path / "bin", 2, 80) | env
-    say = executable(tmp_path / "bin/say",
-                     f'echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1')
+    node, (say, noted) = fake_node(tmp_path / "bin", 2, 80) | env, note(tmp_path)
     # the runs fail, and so does the sweep
     subprocess.run(["bash", "run_sweep.sh", "easy"], cwd=ROOT, capture_output=True,
-                   env=node | dict(LAUNCH=str(say), NS="4 16", SEEDS="0", OUT=str(tmp_path / "o"),
+                   env=node | dict(LAUNCH=say, NS="4 16", SEEDS="0", OUT=str(tmp_path / "o"),
                                    JOBS="2"))
-    lines = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
-    assert sorted(gpu for gpu, _ in lines) == given
-    assert all(("--device=auto" in words) == bool(env) for _, words in lines)
+    noted = noted()
+    assert [gpu for gpu, _ in noted] == given
+    assert all(("--device=auto" in words) == bool(env) for _, words in noted)
     files = subprocess.run([sys.executable, "-m", "core.sweep", "requirements",
                             *["--device=auto"] * bool(env)], cwd=ROOT, capture_output=True,
                            env=node | dict(PYTHON=""), text=True).stdout.split()
     assert ("requirements-vllm.txt" in files) == bool(env)
 
 
-@pytest.mark.parametrize("env, ends", [({}, True), (dict(GPUS_PER_RUN="0"), False),
-                                       (dict(LAUNCH="nice"), False)])
-def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env, ends):
+@named("env", [{}, dict(GPUS_PER_RUN="0"), dict(LAUNCH="nice")])
+def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env):
     """DATA=data/mine without MODEL ends with one line, because a 7B model is too slow on the CPU.
     """
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    for key, value in env.items():
+    for key, value in (dict(CUDA_VISIBLE_DEVICES="") | env).items():
         monkeypatch.setenv(key, value)
-    data = tmp_path / "mine"
-    data.mkdir()
-    (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
-    sweeps = sweep.sweep_config("easy", [f"--data={data}"])
-    if ends:
-        line = "--model=Qwen/Qwen2.5-7B-Instruct: there is no GPU here"
-        with pytest.raises(config.BadInput, match=line):
-            sweep.slots(sweeps)
-    else:
-        sweep.slots(sweeps)
-    sweep.slots(sweep.sweep_config("easy", [f"--data={data}", f"--model={tiny.model}"]))
+    words = [f"--data={copied_problems(tiny, tmp_path / 'mine')}"]
+    refusal = contextlib.nullcontext() if env else pytest.raises(
+        config.BadInput, match="--model=Qwen/Qwen2.5-7B-Instruct: there is no GPU here")
+    with refusal:
+        sweep.slots(sweep.sweep_config("easy", words))
+    sweep.slots(sweep.sweep_config("easy", [*words, f"--model={tiny.model}"]))
 
 
 def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
-    """If another model's split has fewer problems than D, the sweep trains on all and says so.
-
-    A larger D on the command line is an error.
-    """
+    """If a split has fewer problems than D of the preset, the sweep trains on all and says so."""
     monkeypatch.setenv("PYTHON", sys.executable)
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
+    data = copied_problems(tiny, tmp_path / "data")
     arm = "--recipe=easy --D=6000 --ns=2 --bps=2 --C=16 --eval_every=4"
     (data / "presets.json").write_text(json.dumps(dict(easy=arm)))
     words = [f"--data={data}", f"--model={tiny.model}", "--split=all", "--max_prompt_tokens=16",
@@ -316,9 +316,7 @@ def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
 
 def test_each_gpu_measures_a_share(tiny, tmp_path):
     """If the terminal closes, prepare.py ends the shards. The same command resumes the shards."""
-    data, out = tmp_path / "data", tmp_path / "runs"
-    data.mkdir()
-    (data / "problems.jsonl").write_bytes(tiny.train.read_bytes())
+    data, out = copied_problems(tiny, tmp_path / "data"), tmp_path / "runs"
     words = [word for word in tiny.words if not re.match("--(problems|train_set|val_set)=", word)]
     # GPUS_PER_RUN=1, because runs with --device=cpu would not be split over GPUs
     line = [warm_python(), "-m", "core.prepare", "hard", f"--data={data}", f"--runs={out}", *words,
@@ -343,38 +341,29 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     assert (data / "splits/model/hard_train.jsonl").exists()
 
 
-def on_gpus(page):
-    """Return the sweeps of a page that need GPUs, as (variables, preset, words)."""
-    found = re.findall(r"^((?:\w+=(?:\"[^\"]*\"|\S+) )+)bash run_sweep.sh (\w+)(.*)$",
-                       (ROOT / page).read_text(), re.M)
-    return [(dict(word.split("=", 1) for word in shlex.split(env)), preset, shlex.split(words))
-            for env, preset, words in found if "Qwen" in env]
-
-
-@pytest.mark.parametrize("cards", [1, 4, 8])
+@named("cards", [1, 4, 8])
 def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
     """The sweeps in README and docs/gpu.md give each run its GPUs, or say in one line why not.
 
-    The runs write down their GPUs and fail. Every cell makes 150 updates or more, because in the
-    paper a larger n takes the lead after 155 to 264.
+    The runs fail. Every cell makes 150 updates or more, because in the paper a larger n takes the
+    lead after 155 to 264.
     """
-    commands = [*on_gpus("README.md"), *on_gpus("docs/gpu.md")]
+    text = "".join((ROOT / page).read_text() for page in ("README.md", "docs/gpu.md"))
+    commands = [found for found in re.findall(
+        r"^((?:\w+=(?:\"[^\"]*\"|\S+) )+)bash run_sweep.sh (\w+)(.*)$", text, re.M)
+        if "Qwen" in found[0]]
     assert len(commands) >= 2
-    say = executable(tmp_path / "bin/say", f"""
-echo "$CUDA_VISIBLE_DEVICES|$*" >> "{tmp_path}/given"; exit 1""")
-    node = fake_node(tmp_path / "bin", cards, 80)
-    for env, preset, words in commands:
-        (tmp_path / "given").unlink(missing_ok=True)
-        words += [f"--{key}={env[key.upper()]}" for key in ("model", "data", "ns", "C")]
+    node, (say, noted) = fake_node(tmp_path / "bin", cards, 80), note(tmp_path)
+    for variables, preset, words in commands:
+        env = dict(word.split("=", 1) for word in shlex.split(variables))
+        words = shlex.split(words) + [f"--{key}={env[key.upper()]}"
+                                      for key in ("model", "data", "ns", "C")]
         grid = sweep.cells(sweep.sweep_config(preset, words))
         assert min(config.derive(c)["M"] for c in grid) >= 150, env
         done = subprocess.run([sys.executable, "-m", "core.sweep", "run", preset, *words,
                                f"--runs={tmp_path}/runs"], cwd=ROOT, capture_output=True, text=True,
-                              env=node | env | dict(LAUNCH=str(say)))
-        given = []
-        if (tmp_path / "given").exists():
-            given = [line.split("|") for line in (tmp_path / "given").read_text().splitlines()]
-        size = int(env["GPUS_PER_RUN"])
+                              env=node | env | dict(LAUNCH=say))
+        given, size = noted(), int(env["GPUS_PER_RUN"])
         if size > cards:
             assert done.returncode == 2 and not given and f"there are {cards} GPUs" in done.stderr
             continue
