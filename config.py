@@ -34,8 +34,7 @@ config = dict(
     split = "",                   # easy | hard | very_easy | mixed | extreme | ...: difficulty to
                                   # train on; all = every problem, unmeasured; empty = the recipe's
     train_set = "",               # problem file to train on; empty = that of `split`
-    val_set = "",                 # problem files to evaluate on, separated by commas; empty = that
-                                  # of `split`
+    val_set = "",                 # problem files to evaluate on, with commas; empty = of `split`
     D = 0,                        # training problems to use, the first of any larger D; 0 = all
     seed = 0,                     # seed for the choice and order of problems and for every rollout
     # How the budget is spent: C = B_p n M
@@ -59,9 +58,8 @@ config = dict(
     kl_type = "k3",               # k1 | k2 | k3: KL estimator; as a loss, k3 has the gradient of
                                   # KL(ref || policy), k2 of KL(policy || ref), k1 none
     entropy_coef = 0.001,         # weight of the entropy bonus per token; 0 = off
-    zero_var_filter = "off",      # off | policy | all | reg: which loss terms leave out the groups
-                                  # with equal rewards: none, the policy term, all terms, or KL
-                                  # and entropy
+    zero_var_filter = "off",      # off | policy | all | reg: loss terms without the groups of equal
+                                  # rewards: none, the policy term, all, or KL and entropy
     tis_cap = 2.0,                # cap of a token's truncated importance weight; 0 = no weights
     gamma = 1.0,                  # ppo: discount per token
     lam = 1.0,                    # ppo: lambda of GAE
@@ -76,10 +74,8 @@ config = dict(
     verifier = "math",            # how answers are graded. math: the last \boxed{} by math-verify;
                                   # exact: the text after the last '#'; reasoning_gym: the scorer of
                                   # the problem's task; or a name in REWARDS of verifier.py
-    verify_s = 3.0,               # CPU seconds to grade an answer, except by verifier=exact; a
-                                  # slower one counts as wrong
-    verify_bytes = 1024,          # bytes of an answer, except for verifier=exact; a longer one
-                                  # counts as wrong
+    verify_s = 3.0,               # CPU seconds to grade an answer, after which it counts as wrong
+    verify_bytes = 1024,          # bytes of the longest answer that is graded (not with exact)
     temperature = 0.6,            # sampling temperature, also of the log-probs in the loss
     top_p = 1.0,                  # nucleus sampling; below 1 only with tis_cap=0
     max_prompt_tokens = 1024,     # longest prompt in tokens; a longer prompt is an error
@@ -97,8 +93,7 @@ config = dict(
     # Running: folders, hardware, memory, checkpoints. None changes a result beyond rounding
     runs = "",                    # folder of a sweep, with one folder per run; empty = runs/RECIPE
                                   # for the embedded model, else runs/DATA_MODEL_RECIPE
-    out = "",                     # folder of the output; empty = the run's folder, or `runs` for
-                                  # the analysis
+    out = "",                     # folder of the output; empty = the run's, or `runs`
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
@@ -108,13 +103,11 @@ config = dict(
                                   # third more work; auto = true on a GPU whose memory is too small
     gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = what the
                                   # trainer leaves, at most 0.9
-    save_every = 65536,           # rollouts between checkpoints, of which two are kept; 0 = only at
-                                  # the end
-    keep_last = True,             # keep the last checkpoint of a finished run, so that a larger C
-                                  # can continue it; false = only its model and those of keep_at
+    save_every = 65536,           # rollouts between checkpoints (two are kept); 0 = at the end
+    keep_last = True,             # keep the last checkpoint of a finished run, from which a larger C
+                                  # continues; false = only its model and those of keep_at
     keep_at = "",                 # budgets whose checkpoints are never deleted, "1e5 2e5"
-    pass_at = "",                 # budgets at which pass@1 of the training problems is measured
-                                  # with s rollouts, "0 1e5"
+    pass_at = "",                 # budgets to measure training problems with s rollouts, "0 1e5"
     sample_every = 10,            # updates between the rollouts written to samples.jsonl; 0 = none
     # The sweep and its analysis
     ns = "8 16 32 64 128 256 512",  # values of n in a sweep; on GPUs small n are slow (docs/gpu.md)

@@ -46,7 +46,6 @@ from core.problems import encode, read_problems, set_hash, subset
 # -------------------------------------------------------------------------------------------------
 # The mathematics: pure functions. They need torch, and `random` for batch_indices
 
-
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
@@ -153,7 +152,6 @@ def batch_indices(step, B_p, D, seed):
 
 # -------------------------------------------------------------------------------------------------
 # Forward passes over prompts and responses
-
 
 def micro_batches(lengths, micro_tokens, packed=False):
     """Cut rows into micro-batches, lists of row indices, the longest rows first.
@@ -291,7 +289,6 @@ def check_engine(gap, cfg):
 
 # -------------------------------------------------------------------------------------------------
 # One update
-
 
 def gather_batch(part):
     """Return the whole batch on every rank, with problems ordered by their numbers. It has the keys
@@ -548,7 +545,6 @@ def update(learner, batch, cfg):
 
 # -------------------------------------------------------------------------------------------------
 # The run
-
 
 def check_config(cfg):
     """Raise BadInput if the config is invalid or does not suit the number of torchrun processes."""

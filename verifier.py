@@ -25,7 +25,6 @@ from core.sandbox import ERROR, LIBRARIES, TIMEOUT, BadInput, check
 # -------------------------------------------------------------------------------------------------
 # Rewards
 
-
 def exact(problem, text, cfg):
     """Return 1.0 if the text after the last '#' is the problem's answer, else 0.0."""
     return float("#" in text and text.rpartition("#")[2].strip() == problem["answer"].strip())
@@ -46,7 +45,6 @@ REWARDS = dict(math=math_reward, exact=exact, reasoning_gym=reasoning_gym_reward
 
 # -------------------------------------------------------------------------------------------------
 # Grading
-
 
 def grade(problems, rollouts, tokenizer, cfg):
     """Return the rewards of engine.generate's n rollouts for P problems, (P, n) float32, and

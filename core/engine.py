@@ -35,7 +35,6 @@ class Stopped(Exception):
 # -------------------------------------------------------------------------------------------------
 # The engines
 
-
 def set_threads(cfg):
     """Set how many threads torch will use, and let idle threads sleep, before torch is imported.
 
@@ -322,7 +321,6 @@ def rollout_seed(*key):
 
 # -------------------------------------------------------------------------------------------------
 # Decoding with transformers
-
 
 def sample_tokens(logits, u, temperature, top_p):
     """Sample a token per row of logits (R, V) by inverse CDF; return ids (R,) and log-probs (R,).

@@ -30,7 +30,6 @@ RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1
 # -------------------------------------------------------------------------------------------------
 # Loading
 
-
 def check_model_path(path):
     """Return `path` if it is a transformers folder, checkpoint or hub name, else raise BadInput."""
     folder, name = Path(path), str(path)
@@ -257,7 +256,6 @@ def value_head(critic):
 # -------------------------------------------------------------------------------------------------
 # Logits: from the last hidden state to the vocabulary
 
-
 class BodyOutput(tuple):
     """The output of what replaces a model's body in `logits_of`: item 0 and `last_hidden_state`
     are the hidden states, all other fields None."""
@@ -299,7 +297,6 @@ def layer_list(model):
 
 # -------------------------------------------------------------------------------------------------
 # Many ranks: torchrun starts one process per GPU, or several on a CPU (gloo)
-
 
 def start_ranks(device):
     """Return the device of this rank, after joining the process group of torchrun, if any."""
@@ -369,7 +366,6 @@ def checkpoint_activations(model):
 # -------------------------------------------------------------------------------------------------
 # Checkpoints: safetensors files of each rank (torch.distributed.checkpoint), config, tokenizer and
 # state.json
-
 
 @contextlib.contextmanager
 def disk_errors(folder):

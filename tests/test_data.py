@@ -72,7 +72,6 @@ def write_jsonl(path, rows):
 # --------------------------------------------------------------------------------------------------
 # Published files
 
-
 def write_verl(path, pairs):
     """Write (question, answer) pairs as Guru's math file has them, in veRL's format."""
     path.parent.mkdir(parents=True, exist_ok=True)

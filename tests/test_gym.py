@@ -262,7 +262,6 @@ def test_a_problem_without_the_field_is_refused():
 # -------------------------------------------------------------------------------------------------
 # prepare.py
 
-
 def test_prepare(tmp_path):
     """Problems are distinct and depend only on the seed. A second call does nothing."""
     def prepare(folder, *words):
@@ -322,7 +321,6 @@ def test_the_library_is_missing(monkeypatch):
 
 # -------------------------------------------------------------------------------------------------
 # Other stages
-
 
 def test_begin(tiny, tmp_path):
     """A problem's `begin` follows the prompt, changes the problem's hash and must be a string."""

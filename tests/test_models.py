@@ -210,7 +210,6 @@ def test_a_rope_that_depends_on_the_batch_is_refused(run, monkeypatch):
 # -------------------------------------------------------------------------------------------------
 # Tokenizers
 
-
 @pytest.mark.parametrize("ids, end", [(2, "</s>"), ([3, 2], "<unk>"), (None, None)])
 def test_the_end_token_comes_from_the_config(tmp_path, ids, end):
     """The tokenizer names no end token. The config may name one id, several or none."""

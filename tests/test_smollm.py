@@ -122,7 +122,6 @@ def test_vllm_on_the_real_model(loaded):
 # -------------------------------------------------------------------------------------------------
 # Bad input
 
-
 def test_bad_input(smollm, monkeypatch, tmp_path):
     with pytest.raises(BadInput, match="--task=gcd: no such key"):
         smollm.main([f"--data={tmp_path}", "--task=gcd"])

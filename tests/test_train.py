@@ -42,7 +42,6 @@ FLOAT32 = 256 * torch.finfo(torch.float32).eps
 # -------------------------------------------------------------------------------------------------
 # The loss and its gradient against loops in float64
 
-
 def slow_advantages(groups):
     """Return (r - mean) / (std + 1e-6), ddof 1, for [[r, ...], ...]."""
     return [[(r - np.mean(g)) / (np.std(g, ddof=1) + 1e-6) for r in g] for g in groups]

@@ -284,7 +284,6 @@ def test_a_template_that_opens_the_thinking(prepare, one):
 # -------------------------------------------------------------------------------------------------
 # A new reward
 
-
 def graded(monkeypatch, reward, texts, answers=("5", "6")):
     """Return `grade` of texts with --verifier=mine and this reward function."""
     monkeypatch.setitem(verifier.REWARDS, "mine", reward)
