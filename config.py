@@ -104,7 +104,7 @@ config = dict(
     gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = what the
                                   # trainer leaves, at most 0.9
     save_every = 65536,           # rollouts between checkpoints (two are kept); 0 = at the end
-    keep_last = True,             # keep the last checkpoint of a finished run, from which a larger C
+    keep_last = True,             # keep the last checkpoint of a finished run, which a larger C
                                   # continues; false = only its model and those of keep_at
     keep_at = "",                 # budgets whose checkpoints are never deleted, "1e5 2e5"
     pass_at = "",                 # budgets to measure training problems with s rollouts, "0 1e5"
