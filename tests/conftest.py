@@ -68,16 +68,14 @@ def warm_python():
     return str(python)
 
 
-def run_script(name, *words, cwd=ROOT, timeout=PATIENCE, env=None, preexec_fn=None):
+def run_script(name, *words, cwd=ROOT, timeout=PATIENCE, env=None):
     """Run a script of the repository, or a module such as core.sweep; return Done.
 
     code is minus the signal's number if a signal ended the script. env is added to the environment.
     """
     script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]
-    python = sys.executable if preexec_fn else warm_python()
-    done = subprocess.run([python, *script, *map(str, words)], cwd=cwd, capture_output=True,
-                          text=True, timeout=timeout, env={**os.environ, **(env or {})},
-                          preexec_fn=preexec_fn)
+    done = subprocess.run([warm_python(), *script, *map(str, words)], cwd=cwd, text=True,
+                          capture_output=True, timeout=timeout, env=os.environ | (env or {}))
     return Done(done.returncode, done.stdout, done.stderr)
 
 
