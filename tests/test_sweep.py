@@ -151,6 +151,7 @@ def test_ctrl_c_stops_everything_and_the_same_command_continues(swept, tiny, tmp
     stopped = logs(out)
     # the space in the folder's name did no harm
     assert {path.name for path in out.glob("Bp*")} == set(stopped)
+    assert not list(out.glob("*/model")), "the models of the smaller budget must go"
     for run, records in stopped.items():
         assert records[-1]["status"] == "stopped", (run, records[-1], len(records))
         assert 64 < records[-1]["rollouts"] < 4000, (run, records[-1], len(records))
