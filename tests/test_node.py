@@ -97,15 +97,14 @@ def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, words, smi, give
 
 
 def test_two_runs_share_a_gpu(monkeypatch):
-    for key, value in dict(CUDA_VISIBLE_DEVICES="4,5", JOBS="3", LAUNCH="nice").items():
-        monkeypatch.setenv(key, value)
     monkeypatch.delenv("OMP_NUM_THREADS")
-    places = sweep.slots(config.parse(["--device=auto"]))
-    assert [p["CUDA_VISIBLE_DEVICES"] for p in places] == ["4", "5", "4"]
-    assert {p["RUNS_PER_GPU"] for p in places} == {"2"}
-    assert int(os.environ["OMP_NUM_THREADS"]) == 1 + (machine.cores() - 1) // 4
-    monkeypatch.setenv("JOBS", "1")
-    assert [p["RUNS_PER_GPU"] for p in sweep.slots(config.parse(["--device=auto"]))] == ["1"]
+    for jobs, gpus, runs in (("3", ["4", "5", "4"], "2"), ("1", ["4"], "1")):
+        for key, value in dict(CUDA_VISIBLE_DEVICES="4,5", JOBS=jobs, LAUNCH="nice").items():
+            monkeypatch.setenv(key, value)
+        places = sweep.slots(config.parse(["--device=auto"]))
+        assert [(p["CUDA_VISIBLE_DEVICES"], p["RUNS_PER_GPU"]) for p in places] == [
+            (gpu, runs) for gpu in gpus]
+        assert jobs == "1" or int(os.environ["OMP_NUM_THREADS"]) == 1 + (machine.cores() - 1) // 4
 
 
 def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
@@ -142,8 +141,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     hold.release()
     text = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130, text
-    (records,) = logs(out).values()
-    assert records[-1]["status"] == "stopped"
+    assert [r[-1]["status"] for r in logs(out).values()] == ["stopped"]
 
 
 @named("env, names", [
@@ -178,15 +176,16 @@ if [ "$2 $3" = "pip install" ]; then echo "$*" >> '{given}'; exit; fi
 if [ "$2" = pip ]; then exit; fi
 exec '{sys.executable}' "$@"
 """)
-    line = ["bash", "run_sweep.sh", "env", *words]
-    for again in (False, True):  # the second call has nothing to install
-        done = subprocess.run(line, cwd=clone, env=node, capture_output=True, text=True)
-        assert done.returncode == 0 and bool(done.stdout) != again, done
+
+    def install(*words):
+        return subprocess.run(["bash", "run_sweep.sh", "env", *words], cwd=clone, env=node,
+                              check=True, capture_output=True).stdout
+    assert install(*words) and not install(*words)  # the second call has nothing to install
     (pip,) = given.read_text().splitlines()
     assert " -r requirements.txt" in pip and (" -r requirements-vllm.txt" in pip) == want
     # nothing is installed twice if GPUs come or go
-    subprocess.run([*line[:3], "--device=cpu"], cwd=clone, env=node, check=True)
-    subprocess.run(line, cwd=clone, env=node, check=True)
+    install("--device=cpu")
+    install(*words)
     assert len(given.read_text().splitlines()) <= 2
 
 
@@ -196,38 +195,30 @@ exec '{sys.executable}' "$@"
     (0, "", dict(GPUS_PER_RUN="0"), [], False), (0, "", {}, ["--device=cpu"], False),
     (2, "", dict(CUDA_VISIBLE_DEVICES="3,5"), [], False)])
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
-    """If torch sees fewer GPUs, one line says so before problems are measured.
-
-    Without the check the sweep would use the CPU. The memory of a card or MIG slice does not
-    matter, because it is not known how much memory a run takes.
-    """
+    """If torch sees fewer GPUs, one line says so. Without it the sweep would use the CPU."""
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
     done = subprocess.run([sys.executable, "-m", "core.prepare", "easy", *tiny.words,
                            "--ns=2 4", "--bps=2", "--C=64", "--eval_every=16", *words],
                           cwd=ROOT, env=node | env, capture_output=True, text=True)
-    assert not (ends and done.stdout) and done.stderr.count("\n") == ends, done
-    assert done.returncode == (2 if ends else 0), done
-    if ends:
-        message = f"there are 8 GPUs here, and the torch of {node['PYTHON']} can use {seen}"
-        assert message in done.stderr
-        assert driver in done.stderr and "GPUS_PER_RUN=0" in done.stderr
+    if not ends:
+        assert done.returncode == 0 and not done.stderr, done
+        return
+    assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, done
+    message = f"there are 8 GPUs here, and the torch of {node['PYTHON']} can use {seen}"
+    assert all(text in done.stderr for text in (message, driver, "GPUS_PER_RUN=0")), done
 
 
-@named("tools, missing", [
-    (["gcc"], ""), ([], "a C compiler (install gcc)"), (["clang"], "")])
-def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tools, missing):
+@named("tool, lacks", [("gcc", []), ("clang", []), ("ls", ["a C compiler (install gcc)"])])
+def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tool, lacks):
     """A missing compiler or Python.h is named."""
-    for name in tools:
-        executable(tmp_path / "bin" / name, "exit 0")
+    executable(tmp_path / "bin" / tool, "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin")
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(probe.sysconfig, "get_paths", lambda scheme: dict(include=str(tmp_path)))
-    headers = f"{tmp_path}/Python.h (install python3."
-    assert [words for words in probe.missing_tools() if not words.startswith(headers)] == (
-        [missing] if missing else [])
-    assert any(words.startswith(headers) for words in probe.missing_tools())
+    headers, = set(probe.missing_tools()) - set(lacks)
+    assert headers.startswith(f"{tmp_path}/Python.h (install python3.")
     (tmp_path / "Python.h").touch()
-    assert probe.missing_tools() == [missing] * bool(missing)
+    assert probe.missing_tools() == lacks
 
 
 def test_the_probe_names_the_driver(monkeypatch, capsys):
