@@ -85,22 +85,21 @@ def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
     assert done.stderr == "not run, because B_p x n is above --B_max=8: 2 x 8\n"
     # only the plan is written
     assert done.returncode == 0 and len(lines) == 4 and set(tree(out)) == {"sweep.json"}, done
-    words = shlex.split(lines[0])
+    assert shlex.split(lines[0])[0] == warm_python()
     assert subprocess.run(lines[0], shell=True, cwd=ROOT, capture_output=True).returncode == 0
     (run, records), = logs(out).items()
     assert records[-1]["status"] == "budget" and records[0]["config"]["n"] == 4
-    assert words[0] == warm_python()
+    assert run in logs(swept[0]), "a run has the same name by hand and in a sweep"
+
+    def count(**more):
+        return len(run_sweep(tiny, out, DRY_RUN="1", **more).stdout.splitlines())
     # finished runs are not printed; another seed, another n and a larger C are
-    for more, count in [(dict(), 1), (dict(NS="2 4 8"), 2), (dict(SEEDS="0 1"), 3),
-                        (dict(NS="4", C="128"), 1),
-                        (dict(NS="4"), 0)]:
-        assert len(run_sweep(tiny, out, DRY_RUN="1", **more).stdout.splitlines()) == count, more
+    assert [count(), count(NS="2 4 8"), count(SEEDS="0 1"), count(NS="4", C="128"),
+            count(NS="4")] == [1, 2, 3, 1, 0]
     # a broken log does not stop the other runs
     path = out / run / "log.jsonl"
     path.write_text("torn\n" + path.read_text())
-    assert len(run_sweep(tiny, out, DRY_RUN="1").stdout.splitlines()) == 2
-    # a run has the same name by hand and in a sweep
-    assert run in logs(swept[0])
+    assert count() == 2
 
 
 def test_a_sweep_is_extended_around_a_run_that_fails(swept, tiny, tmp_path):
@@ -261,9 +260,8 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
 
 
 def test_the_plain_command_on_guru_is_the_papers_main_sweep():
-    """B_p = 32, n doubles from 8 as far as B_max allows, C = 4M, D as in the paper's section 2. The
-    command line overrides each value, and another data folder has other values.
-    """
+    """B_p = 32, n doubles from 8 up to B_max, C = 4M, D as in the paper's section 2. Words override
+    each value, and another data folder has other values."""
     for recipe, D, largest in (("easy", 6000, 2048), ("hard", 5000, 512)):
         grid = cells(sweep.sweep_config(recipe, ["--data=data/guru_math"]))
         assert sorted(c["n"] for c in grid) == [2 ** i for i in range(3, int(largest).bit_length())]
@@ -409,9 +407,9 @@ import os, sys
 class Find:
     def find_spec(name, *_):
         if name == "torch":
-            keys = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "TOKENIZERS_PARALLELISM")
-            print(*(os.environ.get(key) for key in keys))
-            os._exit(0) if not sys.stdout.flush() else None
+            print(*(os.environ.get(key) for key in
+                    ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "TOKENIZERS_PARALLELISM")), flush=True)
+            os._exit(0)
 sys.meta_path.insert(0, Find)
 """
 
@@ -421,7 +419,7 @@ sys.meta_path.insert(0, Find)
     ("sample.py", [], dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2"),
     ("sample.py", ["--threads=2"], {}, "2")])
 def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words, env, threads):
-    """The thread variables are set before torch is loaded, because torch reads them only once."""
+    """Torch reads the thread variables only once, when it is loaded."""
     (tmp_path / "sitecustomize.py").write_text(HOOK)
     free = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "TOKENIZERS"))}
     run = ["--B_p=2", "--n=4", "--C=16"] if name == "train_grpo.py" else []
@@ -438,11 +436,12 @@ def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words
 def test_an_environment_half_made_is_completed_or_named(tmp_path, make):
     """An installation that stopped left a .venv without pip, or whose python does not start."""
     linked(tmp_path)
-    subprocess.run(make, shell=True, cwd=tmp_path, check=True)
-    free = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "DRY_RUN")}
-    env = free | dict(PIP_NO_INDEX="1", CUDA_VISIBLE_DEVICES="")
-    done = subprocess.run(["bash", "run_sweep.sh", "env"], cwd=tmp_path, env=env, text=True,
-                          capture_output=True)
-    whole = not subprocess.run("exec .venv/bin/python -m pip --version", shell=True, cwd=tmp_path,
-                               capture_output=True).returncode
-    assert whole or (done.returncode == 2 and "rm -r .venv" in done.stderr), done
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "DRY_RUN")}
+
+    def bash(line):
+        return subprocess.run(["bash", "-c", line], cwd=tmp_path, text=True, capture_output=True,
+                              env=env | dict(PIP_NO_INDEX="1", CUDA_VISIBLE_DEVICES=""))
+    assert bash(make).returncode == 0
+    done = bash("bash run_sweep.sh env")
+    assert bash(".venv/bin/python -m pip --version").returncode == 0 or (
+        done.returncode == 2 and "rm -r .venv" in done.stderr), done
