@@ -275,8 +275,7 @@ def test_the_embedded_model_trains_on_the_cpu(tmp_path, world, env, given):
 
 @named("env", [{}, dict(GPUS_PER_RUN="0"), dict(LAUNCH="nice")])
 def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env):
-    """DATA=data/mine without MODEL ends with one line, because a 7B model is too slow on the CPU.
-    """
+    """DATA=data/mine without MODEL is refused, because a 7B model is too slow on the CPU."""
     for key, value in (dict(CUDA_VISIBLE_DEVICES="") | env).items():
         monkeypatch.setenv(key, value)
     words = [f"--data={copied_problems(tiny, tmp_path / 'mine')}"]

@@ -163,8 +163,7 @@ def test_a_rank_that_crashes(tiny, alone, tmp_path):
 
 
 def test_a_checkpoint_of_many_files_reads_back(tiny, alone, tmp_path):
-    """Two ranks write many files of 4 kB each, because the host must hold only one file at a time.
-    """
+    """Two ranks write files of 4 kB each, because the host must hold only one at a time."""
     script = tmp_path / "small.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import train_grpo\n"
                       "train_grpo.models.FILE_BYTES = 4000\n"
