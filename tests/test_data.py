@@ -647,7 +647,6 @@ def test_split_all(tmp_path, script):
 # --------------------------------------------------------------------------------------------------
 # Golds that an answer can match, leaks in other LaTeX, prompts that occur twice
 
-# {gold in the file: (a right answer, a wrong answer), or None if it is left out}
 MATRIX = (r"\begin{pmatrix}2&4\\1&2\end{pmatrix}", r"\begin{pmatrix}2&1\\4&2\end{pmatrix}")
 # {gold in the file: (a right answer, a wrong answer), or None if it is left out}
 REPAIRED = {
