@@ -317,7 +317,7 @@ def judge_rise(runs, row):
     """Judge "the best n is larger in the second condition than in the first".
 
     confirmed: the n that the other seeds choose in a condition wins there.
-    contradicted: the same for a fall, or no n above the one that is best at first gains SMALL times
+    contradicted: the same for a fall, or no n above the smaller of the two best gains SMALL times
     the gain of training in the second condition.
     """
     r = row["rise"]
@@ -338,7 +338,8 @@ def judge_rise(runs, row):
     early, late = (interval(x, list(t.values())) for x, t in zip(d, (first, second)))
     g = gain_of_training(cells, C, how_of(r.get("second", {}), r))
     a, b = top(first, slice(None)), top(second, slice(None))
-    larger = {v: gap(sub(second, groups[v]), sub(second, groups[a])) for v in groups if v > a}
+    low = min(a, b)
+    larger = {v: gap(sub(second, groups[v]), sub(second, groups[low])) for v in groups if v > low}
     closest = max(larger, key=lambda v: larger[v]["gain"] + larger[v]["half"], default=None)
     both = min(early["gain"] - early["half"], late["gain"] - late["half"]) > 0
     factor = max((c["half"] / max(abs(c["gain"]), SMALL * g)) ** 2 for c in (early, late))
@@ -356,7 +357,7 @@ def judge_rise(runs, row):
     names = r.get("names", ["early", "late"])
     number = f"best {what} {a} {names[0]}, {b} {names[1]}" + (
         f"; {b}-{a}: {points(early, -1)} {names[0]}, {points(late)} {names[1]}" if b != a else
-        f"; {closest}-{a}: {points(larger[closest])} {names[1]}" if larger else "")
+        f"; {closest}-{low}: {points(larger[closest])} {names[1]}" if larger else "")
     used = [run for of in cells.values() for run in of.values()]
     return dict(verdict=verdict, number=number, used=used,
                 needs=f"needs {needs}" if needs else more_runs(factor * S, used))
