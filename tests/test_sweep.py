@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from conftest import (Hold, PATIENCE, ROOT, linked, logs, run_script, run_sweep, step_is, tree,
@@ -16,7 +15,7 @@ from conftest import (Hold, PATIENCE, ROOT, linked, logs, run_script, run_sweep,
 import config
 from core.log import read_plan
 from core import machine, pool, sweep
-from config import BadInput, check_run, parse
+from config import BadInput, parse
 from core.prepare import check_splits, prepare
 from core.sweep import cells
 

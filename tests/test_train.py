@@ -18,7 +18,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from conftest import Hold, PATIENCE, ROOT, run_script, step_is, warm_python
+from conftest import Hold, PATIENCE, ROOT, run_script, step_is
 from safetensors.torch import load_file
 from test_engine import full_forward
 
