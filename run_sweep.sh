@@ -13,7 +13,8 @@
 # More values in NS, BPS or SEEDS add runs to a finished sweep. A larger C continues its runs.
 # With DATA=data/guru_math, easy and hard are the paper's main sweeps.
 #
-# Environment variables. Empty = the value of config.py or of the data folder's defaults.json.
+# Environment variables. Empty = the value of the data folder's presets.json or defaults.json, or of
+# config.py.
 #   NS            values of n, as in "2 4 8"
 #   BPS           values of B_p, as in "8 32"
 #   SEEDS         random seeds, as in "0 1 2"

@@ -31,7 +31,8 @@ def exact(problem, text, cfg):
 
 
 def math_reward(problem, text, cfg):
-    r"""Return 1.0 if math-verify finds the last \boxed{} equal to the answer, else 0.0."""
+    r"""Return 1.0 if math-verify finds the last \boxed{} equal to the answer, else 0.0. For a reward
+    that you write; `grade` grades whole batches in parallel."""
     return max(0.0, *check("math", [(problem, text)], cfg))
 
 
