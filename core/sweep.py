@@ -43,15 +43,9 @@ def cells(cfg):
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
-    try:
-        for c in grid:
-            config.check(c)
-            config.check_run(c)
-    except BadInput:
-        # C and ns may look wrong only because a missing model brought no defaults.json
-        if not config.is_inside(cfg["model"], cfg["data"]):
-            check_model_path(cfg["model"])
-        raise
+    for c in grid:
+        config.check(c)
+        config.check_run(c)
     if not grid:
         raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it for all of --bps={cfg['bps']!r} "
                        f"and --ns={cfg['ns']!r}; raise it, or give smaller values")
@@ -168,16 +162,27 @@ def training(c):
                           os.environ.get("LAUNCH", ""), gpus)
 
 
+def check_evaluations(c):
+    """Raise BadInput if a run would have too few evaluations to be analysed."""
+    if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:  # 0 turns evaluations off
+        raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = {c['n']}, "
+                       f"C = {c['C']} would have two evaluations, but the analysis needs three; "
+                       f"give --eval_every={max(1, c['C'] // 8)} or a larger C")
+
+
 def unfinished(cfg):
     """Return the unfinished runs. Raise BadInput if a run cannot start or could not be analysed."""
     choose("verifier", cfg["verifier"], verifier.REWARDS)
-    grid = cells(cfg)
-    for c in grid:
-        training(c)
-        if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:  # 0 turns evaluations off
-            raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = "
-                           f"{c['n']}, C = {c['C']} would have two evaluations, but the analysis "
-                           f"needs three; give --eval_every={max(1, c['C'] // 8)} or a larger C")
+    try:
+        grid = cells(cfg)
+        for c in grid:
+            training(c)
+            check_evaluations(c)
+    except BadInput:
+        # C and ns may look wrong only because a missing model brought no defaults.json
+        if not config.is_inside(cfg["model"], cfg["data"]):
+            check_model_path(cfg["model"])
+        raise
     return [c for c in grid if not finished(c, run_folder(c))]
 
 

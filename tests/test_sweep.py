@@ -27,8 +27,9 @@ def test_cells_of_a_sweep():
     assert got == [(seed, *cell) for seed in (0, 1) for cell in [(32, 4), (32, 2), (8, 4), (8, 2)]]
     assert all(c | dict(B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"]) == cfg for c in cells(cfg))
     # if the model's folder is missing, the error is not about the C of another defaults.json
-    with pytest.raises(BadInput, match="--model=./none: not a transformers folder"):
-        cells(parse(["--model=./none", "--C=10"]))
+    for C in (10, 20_000):  # below one update of n = 512; too small for three evaluations
+        with pytest.raises(BadInput, match="--model=./none: not a transformers folder"):
+            sweep.unfinished(parse(["--model=./none", f"--C={C}"]))
 
 
 def test_cells_of_a_sweep_over_learning_rates(tmp_path):
