@@ -146,6 +146,8 @@ def table(runs):
     defined, squares, spread, spread_df = ~np.isnan(V[..., 0]), np.zeros(G), 0.0, 0
     for pattern in np.unique(defined.T, axis=0):  # budgets at which the same runs have a reward
         js, rows = np.flatnonzero((defined.T == pattern).all(1)), np.flatnonzero(pattern)
+        if not len(rows):  # between the end of one run and the first evaluation of another
+            continue
         present, A = np.unique(cell[rows]), V[np.ix_(rows, js)]
         f = fit_cells(A, cell[rows], seed[rows])
         t.each[np.ix_(present, js)], t.H[np.ix_(js, present, present)] = f.each, f.H

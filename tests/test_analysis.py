@@ -513,6 +513,16 @@ def test_a_budget_below_the_first_evaluation_has_no_reward(swept):
     assert fit.prescribe(t, p, 10) is None
 
 
+def test_budgets_that_no_run_covers():
+    """One run of a cell ends before the other is first evaluated, as in logs of resumed runs."""
+    t = stats.table([run(8, s, C * np.arange(1, 7), np.linspace(0.3, 0.6, 6))
+                     for s, C in ((0, 1e3), (1, 2e4))])
+    p = frontier.panel(t, [0])
+    between = (t.grid > 8e3) & (t.grid < 2e4)
+    assert between.any() and np.isnan(t.mean[0, between]).all()
+    assert not set(np.flatnonzero(between)) & set(p["j"]) and np.isfinite(p["reward"]).all()
+
+
 def test_points_of_a_file(tmp_path, capsys):
     path = tmp_path / "mine.csv"
     C = np.geomspace(1e5, 4e6, 12)
