@@ -338,6 +338,8 @@ def check(cfg):
           for key in "lr_base temperature top_p verify_s".split()),
         ("top_p", cfg["top_p"] == 1 or not cfg["tis_cap"], "below 1, log-probs of the engine are "
          "renormalised, and importance weights would be wrong; set --tis_cap=0 as well"),
+        ("temperature", cfg["engine"] != "vllm" or cfg["temperature"] <= 2,
+         "vLLM accepts at most 2"),
         ("n_train", not (ppo and cfg["n_train"]),
          "PPO has a critic in place of the group's baseline; leave it at 0"),
         ("zero_var_filter", not ppo or cfg["zero_var_filter"] == "off",
@@ -350,12 +352,14 @@ def check(cfg):
         ("metric", re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward|train", cfg["metric"]),
          "expected avg@k, best@k, worst@k, reward or train, as in --metric=best@4")]
     budget, lr = r"(\d+(\.\d*)?([eE]\d\d?)?)?", r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?"
-    for key, word, example in (
-            ("ns", r"[2-9]|[1-9]\d+", "2 4 8"), ("bps", r"[1-9]\d*", "8 32"),
-            ("seeds", r"\d+", "0 1 2"), ("keep_at", budget, "1e5 2e5"),
-            ("pass_at", budget, "0 1e5"), ("lrs", lr, "1e-4 2e-4")):
+    for key, word, what, example in (
+            ("ns", r"[2-9]|[1-9]\d+", "whole numbers, 2 or more,", "2 4 8"),
+            ("bps", r"[1-9]\d*", "whole numbers, 1 or more,", "8 32"),
+            ("seeds", r"\d+", "whole numbers, 0 or more,", "0 1 2"),
+            ("keep_at", budget, "budgets", "1e5 2e5"), ("pass_at", budget, "budgets", "1e5 2e5"),
+            ("lrs", lr, "values of lr_base", "1e-4 2e-4")):
         valid = all(re.fullmatch(word, w) for w in cfg[key].split() or [""])
-        rules.append((key, valid, f'expected values with spaces between, as in "{example}"'))
+        rules.append((key, valid, f'expected {what} with spaces between, as in "{example}"'))
     for key, valid, why in rules:
         if not valid:
             raise BadInput(f"--{key}={cfg[key]}: {why}")

@@ -201,7 +201,7 @@ def test_splits_that_another_model_or_verifier_measured_are_refused(tmp_path, ti
     ("easy --n=7", {}, ["--n=7", "--ns"]), ("easy --seed=1", {}, ["--seed=1", "--seeds"]),
     ("easy --verifier=exakt", {}, ["--verifier=exakt", "nearest is exact"]),
     ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
-    ("easy", dict(NS="0 4"), ["--ns=0 4"]),
+    ("easy", dict(NS="0 4"), ["--ns=0 4", "2 or more"]),
     ("easy", dict(C="10", BPS="8"), ["C=10", "one update"]),
     ("easy", dict(B_MAX="3", BPS="2"), ["B_max=3"]),
     ("easy --train_set=none.jsonl", {}, ["none.jsonl"]), ("easy", dict(MODEL="./none"), ["./none"]),
