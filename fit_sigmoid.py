@@ -293,13 +293,15 @@ def report_points(words):
         asked, B_p = [float(given["C"])] if "C" in given else [], int(given.get("B_p", 32))
     except ValueError:
         raise BadInput(f"{' '.join(words)}: expected numbers for --C and --B_p") from None
+    if B_p < 1 or not all(0 < budget < math.inf for budget in asked):
+        raise BadInput(f"{' '.join(words)}: --C must be above 0, --B_p 1 or more")
     C, n = read_points(given["points"])
     law = fit_law(C, n)
     print(f"the law: {law_text(law)}" if law["curve"] else f"no law: {law['why']}")
     for budget in sorted({*asked, C[-1], 4 * C[-1]}):
         best = min(2 ** float(law_at(law, budget)), 2 * n.max()) if law["curve"] else n[-1]
-        print(f"C = {format_si(budget)}: B_p = {B_p}, n = {best:.0f}, M = "
-              f"{budget // (B_p * round(best)):.0f}"
+        best = max(round(best), 1)
+        print(f"C = {format_si(budget)}: B_p = {B_p}, n = {best}, M = {budget // (B_p * best):.0f}"
               + " (n of the last point)" * (not law["curve"]))
     out = Path(given.get("out") or Path(given["points"]).parent)
     out.mkdir(parents=True, exist_ok=True)

@@ -618,7 +618,7 @@ class Run:
 
     def __init__(self, cfg):
         """Read the problem sets. Raise BadInput if a set has too few problems for the config."""
-        self.cfg, self.awake, d = cfg, False, derive(cfg)
+        self.cfg, d = cfg, derive(cfg)
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
@@ -695,10 +695,11 @@ class Run:
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
         bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # frozen weights are bf16
+        awake = False
         if cuda:
             shapes = models.load_weights("AutoModelForCausalLM", base, "meta")
-            self.cfg, self.awake = memory_settings(shapes, cfg, device, name)
-            cfg = self.cfg
+            cfg, awake = memory_settings(shapes, cfg, device, name)
+            self.cfg = cfg
         model, self.tokenizer = models.load_model(
             base, "meta" if WORLD > 1 else "cpu" if rank else device)
         self.prompts = encode(self.problems, self.tokenizer, limit)
@@ -707,7 +708,7 @@ class Run:
         # freeze before the engine opens, because bf16 weights leave the engine more memory
         if rank:
             model = lora.freeze(model, bf16).to(device)
-        self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer)
+        self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer, awake)
         if rank:
             lora.add_adapters(model, rank, cfg["seed"])
         ref = None
@@ -1008,8 +1009,7 @@ def main(argv):
             rewards, faults = verifier.grade(problems, rollouts, run.tokenizer, cfg)
             correct = [0] * cfg["B_p"]
             correct[RANK::WORLD] = verifier.solved(rewards).sum(1).tolist()
-            if not run.awake:
-                generator.sleep()
+            generator.sleep()
 
             # 3. advantages, loss, cfg["updates"] steps of AdamW
             t1 = time.time()

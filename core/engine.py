@@ -76,12 +76,13 @@ def engine_name(cfg):
     return name
 
 
-def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
+def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, awake=False):
     """Return an HFEngine (name = hf) or a VLLMEngine (name = vllm) for the model at `path`, or
     raise BadInput.
 
     model: the trained model, or None if nothing is trained in this process; vLLM then gets the
-    whole GPU. If `model` is on the meta device, the engine needs a `load` first.
+    whole GPU. If `model` is on the meta device, the engine needs a `load` first. awake: vLLM never
+    sleeps, although a model is trained.
     """
     alone = model is None
     if alone:
@@ -89,12 +90,12 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None):
     if name == "vllm" and not is_checkpoint(path):
         # a training run on several ranks calls `load` before its first rollout
         load = "dummy" if WORLD > 1 and not alone else "auto"
-        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, alone=alone)
+        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, awake or alone)
     if alone:
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
         device = model.device
     if name == "vllm":  # vLLM cannot read our checkpoints, so we pass the weights from memory
-        engine = VLLMEngine(path, tokenizer, cfg, "dummy", alone)
+        engine = VLLMEngine(path, tokenizer, cfg, "dummy", awake or alone)
         if model.device.type != "meta":
             engine.load(full_weights(model))
         return engine
@@ -161,12 +162,12 @@ def free_memory_share():
 class VLLMEngine:
     """vLLM 0.32 in this process, with the model at `path`.
 
-    load="dummy": the engine has no useful weights until its method `load` is called. alone: True if
-    no trainer shares the GPU. Then the engine never sleeps. Each rank has its own engine. The last
-    bits of log-probs depend on which rollouts are decoded together.
+    load="dummy": the engine has no useful weights until its method `load` is called. awake: `sleep`
+    frees nothing. Each rank has its own engine. The last bits of log-probs depend on which rollouts
+    are decoded together.
     """
 
-    def __init__(self, path, tokenizer, cfg, load="auto", alone=False):
+    def __init__(self, path, tokenizer, cfg, load="auto", awake=False):
         self.tokenizer, self.cfg, self.asleep, self.quit = tokenizer, cfg, False, ()
         longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
         # vLLM reads these variables when it is imported
@@ -198,7 +199,7 @@ class VLLMEngine:
                             max_num_batched_tokens=max(4096, longest))
             else:
                 more = dict(gpu_memory_utilization=cfg["gpu_memory"] or free_memory_share(),
-                            enable_sleep_mode=not alone)
+                            enable_sleep_mode=not awake)
             bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
             more["dtype"] = "bfloat16" if bf16 else "float32"
             if WORLD > 1:

@@ -530,6 +530,11 @@ def test_points_of_a_file(tmp_path, capsys):
     text = page(capsys, fit.main, f"--points={path}", "--C=1e6")
     assert "plateau n = 45" in text and "C = 1M: B_p = 32, n = " in text
     assert (tmp_path / "law.png").exists()
+    for word in ("--B_p=0", "--B_p=x", "--C=0", "--C=inf", "--C=nan"):
+        with pytest.raises(BadInput, match=word):
+            fit.main([f"--points={path}", word])
+    path.write_text("C,n\n" + "".join(f"{c},0.3\n" for c in C))
+    assert "n = 1, M = 31250 (n of" in page(capsys, fit.main, f"--points={path}", "--C=1e6")
     for content, why in (("C,n\n1,2\n", "five or more"), ("a,b\n1,2\n", "columns C and n"),
                          ("C,n\n" + "0,2\n" * 6, "above 0"), ("C,n\n1,x\n", "numbers")):
         path.write_text(content)

@@ -99,7 +99,7 @@ def opened(monkeypatch):
         monkeypatch.setattr(vllm, "LLM", functools.partial(StandIn, lengths=lengths))
         monkeypatch.setattr(type(vllm.platforms.current_platform), "is_cpu", lambda self: False)
         cfg = dict(parse(["--engine=vllm", "--gen_batch=8", "--max_new_tokens=100"]), **changes)
-        return engine.VLLMEngine("somewhere", tokenizer, cfg, alone=alone)
+        return engine.VLLMEngine("somewhere", tokenizer, cfg, awake=alone)
     return make
 
 
@@ -128,11 +128,13 @@ def test_only_the_trainer_shares_the_gpu_with_the_engine(monkeypatch, tiny, rank
     engine of a trainer reads no checkpoint, because it gets the run's weights before it generates.
     """
     asked = []
-    monkeypatch.setattr(engine, "VLLMEngine", lambda *words, alone: asked.append((words[3], alone)))
+    monkeypatch.setattr(engine, "VLLMEngine", lambda *words: asked.append(words[3:]))
     monkeypatch.setattr(engine, "WORLD", ranks)
     model = engine.load_model(tiny.model) if of_trainer else (None, None)
     engine.open_engine("vllm", str(tiny.model), parse(tiny.words), "cpu", *model)
     assert asked == [(load, not of_trainer)]
+    engine.open_engine("vllm", str(tiny.model), parse(tiny.words), "cpu", *model, awake=True)
+    assert asked[1:] == [(load, True)]
 
 
 def test_the_order_around_an_update(opened):
