@@ -31,7 +31,7 @@ except ModuleNotFoundError:  # copied without the rest, for --points
     frontier, BadInput = None, ValueError
 
 BUDGETS = 1 / 8, 1 / 4, 1 / 2, 1, 2, 4   # rows of the table, as multiples of the largest budget
-COLUMNS = "metric C status B_p n M epochs lr lr_base reward lo hi hours tied".split()
+COLUMNS = "panel C status B_p n M epochs lr lr_base reward lo hi hours tied".split()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -161,25 +161,16 @@ def prescribe(t, p, C):
     return row if M else None
 
 
-def tables(cfg, view, asked):
-    """Return {name: (t, panel, rows)}: a table for each metric, or for each B if view=fixed_B."""
-    metrics = [cfg["metric"]]
-    if view != "fixed_B" and cfg["metric"].startswith("avg@"):
-        metrics += [f"{kind}@{cfg['k']}" for kind in ("best", "worst")]
+def tables(t, panels, view, asked):
+    """Return {name: (panel, rows)}: what to run at several budgets and at C = `asked`, with any
+    cell, or with those of each B if view=fixed_B."""
+    if view == "fixed_Bp":
+        panels = dict(joint=frontier.panel(t, range(len(t.cells))))
     out = {}
-    for metric in metrics:
-        try:
-            t, panels, _ = frontier.analyse(cfg, "fixed_B" if view == "fixed_B" else "joint",
-                                            metric)
-        except BadInput:
-            if metric == cfg["metric"]:
-                raise
-            continue  # the logs have no counts, or fewer samples
-        for name, p in panels.items():
-            high = p["C"][-1]
-            budgets = {asked or high, *(high * f for f in BUDGETS if high * f >= p["C"][0])}
-            rows = (prescribe(t, p, C) for C in sorted(budgets))
-            out[name if view == "fixed_B" else metric] = t, p, [*filter(None, rows)]
+    for name, p in panels.items():
+        high = p["C"][-1]
+        budgets = {asked or high, *(high * f for f in BUDGETS if high * f >= p["C"][0])}
+        out[name] = p, [*filter(None, (prescribe(t, p, C) for C in sorted(budgets)))]
     return out
 
 
@@ -255,13 +246,13 @@ def surer(t, p, row, folder):
 
 
 def save_table(path, found):
-    """Write the tables of all metrics, {metric: (t, panel, rows)}, to one CSV."""
+    """Write the tables {name: (panel, rows)} to one CSV."""
     with open(path, "w", newline="") as file:
         out = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
         out.writeheader()
-        for metric, (_, _, rows) in found.items():
+        for name, (_, rows) in found.items():
             out.writerows(r | {key: f"{value:.5g}" for key, value in r.items()
-                               if isinstance(value, float)} | dict(metric=metric) for r in rows)
+                               if isinstance(value, float)} | dict(panel=name) for r in rows)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -324,8 +315,8 @@ def main(argv):
     suffix = f"_{view}" * (view != "fixed_Bp")
     t, panels, _ = frontier.analyse(cfg, view, metric)
     laws = {name: law_of(t, p, view) for name, p in panels.items()}
-    found = tables(cfg, view, asked)
-    t, p, rows = found[max(found, key=lambda B: int(B[2:])) if view == "fixed_B" else metric]
+    found = tables(t, panels, view, asked)
+    p, rows = found[max(found, key=lambda B: int(B[2:])) if view == "fixed_B" else "joint"]
     row = next((r for r in rows if r["C"] == (asked or p["C"][-1])), None)
     if row is None:
         raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")

@@ -61,7 +61,7 @@ def fit_curve(C, reward):
                                bounds=(lower, upper)).x)
 
 
-def n_star(runs, C=None):
+def n_star(runs):
     """Return the paper's n*(C) as dict(C, n, B_p, reward, between, bend), (G,) each, or None.
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
@@ -69,9 +69,7 @@ def n_star(runs, C=None):
     see `interpolate_n`.
     """
     cells = sorted({(r["B_p"], r["n"]) for r in runs})
-    if C is None:
-        C = np.geomspace(max(r["C"][r["C"] > 0][0] for r in runs),
-                         max(r["C"][-1] for r in runs), 81)
+    C = np.geomspace(max(r["C"][r["C"] > 0][0] for r in runs), max(r["C"][-1] for r in runs), 81)
     curves = np.full((len(cells), len(C)), -np.inf)
     for i, cell in enumerate(cells):
         points = []

@@ -467,8 +467,7 @@ def test_the_report(swept, capsys):
     assert cfg["n"] == ns[2] and cfg["C"] == 1e6 // (32 * cfg["n"]) * 32 * cfg["n"]
     with open(swept / "prescription.csv") as file:
         table = list(csv.DictReader(file))
-    assert {r["metric"] for r in table} == {"avg@4", "best@4", "worst@4"}
-    assert [int(r["n"]) for r in table if r["metric"] == "avg@4"] == ns
+    assert {r["panel"] for r in table} == {"joint"} and [int(r["n"]) for r in table] == ns
     assert (swept / "law.png").stat().st_size > 15_000
     assert not re.search(r"\b(nan|inf|None)\b", text)
 
