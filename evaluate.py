@@ -88,15 +88,9 @@ def label_of(model):
     return path.name if run in (None, path) else f"{run.name}/{path.name}"
 
 
-def has_copies(r):
-    """Return whether a problem occurs more than once in the set of a record of `evaluate`."""
-    return len(set(r["copies"])) < len(r["copies"])
-
-
 def problem_count(r):
-    """Return as text how many problems the set of a record of `evaluate` has."""
-    distinct = f" ({len(set(r['copies']))} of them distinct)" if has_copies(r) else ""
-    return f"{len(r['ids'])} problems{distinct}"
+    """Return as text how many problems the set of a record has, and how many distinct ones."""
+    return f"{len(r['ids'])} problems, {len(set(r['copies']))} distinct"
 
 
 def print_report(r, out):
@@ -105,7 +99,7 @@ def print_report(r, out):
           f"at temperature {r['config']['temperature']:g}")
     for metric, stat in r["stats"].items():
         print(f"  {metric:8s} {stat['mean']:.4f} +- {stat['se']:.4f} "
-              f"(standard error over {'distinct ' * has_copies(r)}problems)")
+              "(standard error over distinct problems)")
     if "reward" in r:
         print(f"  reward   {r['reward']:.4f}, the mean; a rollout whose reward is 1 is solved")
     correct = np.asarray(r["correct"])
@@ -128,7 +122,7 @@ def print_table(records, out):
             f"{r['gain']:+.4f} +- {r['gain_se']:.4f}")
         means = " ".join(f"{stat['mean']:8.4f}" for stat in r["stats"].values())
         print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {means}   {change}")
-    for name, r in {r["set"]: r for r in records if has_copies(r)}.items():
+    for name, r in {r["set"]: r for r in records}.items():
         print(f"  {name}: {problem_count(r)}; errors are over distinct problems")
     save_json(out / "table.json", dict(results=records), indent=None)
     print(f"  {out}/table.json")

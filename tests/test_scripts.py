@@ -259,7 +259,7 @@ def test_evaluate_a_set_that_holds_each_problem_several_times(tmp_path, capsys):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     evaluate.main([f"--model={ROOT / 'data/arithmetic/base'}", f"--val_set={path}", "--samples=4",
                    "--k=4", "--temperature=1", f"--out={out}"])
-    assert "160 problems (10 of them distinct), 4 rollouts each" in capsys.readouterr().out
+    assert "160 problems, 10 distinct, 4 rollouts each" in capsys.readouterr().out
     result = json.loads((out / "eval.json").read_text())
     means = np.array(result["correct"]).reshape(16, 10).mean(0) / 4  # per distinct problem
     assert means.std() > 0 and result["stats"]["avg@4"] == dict(
@@ -271,7 +271,7 @@ def test_evaluate_a_set_that_holds_each_problem_several_times(tmp_path, capsys):
     gain = other / 4 - means
     assert records[1]["gain_se"] == pytest.approx(gain.std(ddof=1) / math.sqrt(10))
     evaluate.print_table(records, tmp_path)
-    assert "aime: 160 problems (10 of them distinct); errors" in capsys.readouterr().out
+    assert "aime: 160 problems, 10 distinct; errors" in capsys.readouterr().out
 
 
 def test_evaluate_of_no_run_writes_below_runs(tiny, tmp_path, monkeypatch):
