@@ -13,8 +13,7 @@ Many problems: a rollout makes DECIDING + `idle` decisions with K choices each. 
 its deciding decisions are right. A unit vector x in F dimensions describes a decision. The policy
 is softmax(z0 + x W). z0 are the logits of the base model. All problems share the weights W.
 
-The update is that of train_grpo.py without KL and entropy terms. `exact` in an evaluation is the
-mean pass@1 without sampling noise. A run writes its log when it ends.
+The update is that of train_grpo.py without KL and entropy terms. A run writes its log when it ends.
 """
 import concurrent.futures
 import json

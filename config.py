@@ -126,8 +126,8 @@ config = dict(
 OF_MODEL = ("C B_max lr_base critic_lr max_prompt_tokens max_new_tokens micro_tokens gen_batch "
             "eval_every save_every ns bps seeds").split()
 
-# The paper's Table 1 says which loss terms a recipe has; the coefficients are ours. It advises the
-# Hard recipe for problems of mixed difficulty
+# The paper's Table 1 says which loss terms a recipe has; the coefficients are ours. The paper
+# advises the Hard recipe for problems of mixed difficulty
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))
