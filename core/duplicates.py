@@ -90,7 +90,7 @@ def leak_finder(foreign):
             by_run.setdefault(run, []).append(i)
 
     def leak(question):
-        mine = runs(without_braces(question))
+        mine = runs(without_braces(question), usual)
         common_runs = Counter(i for run in mine for i in by_run.get(run, ()))
         for i, common in sorted(common_runs.items()):
             whole = sizes[i] if sizes[i] >= LONG else len(mine) + sizes[i] - common

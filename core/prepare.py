@@ -2,8 +2,8 @@
 
     python -m core.prepare easy --data=data/mine    # problems, base model, difficulty, splits
 
-Files that exist are not made again. prepare.py of the data folder, which can be any program, and
-sample.py, which holds GPUs, run in their own processes.
+Files that exist are not made again, except those of the split `all`. prepare.py of the data
+folder, which can be any program, and sample.py, which holds GPUs, run in their own processes.
 """
 import os
 import re
@@ -22,7 +22,7 @@ from core.sweep import (check_environment, preset_of, preset_words, print_price,
 # The names of split files. A band is a range of avg@s. A level (extreme or level_...) is a range of
 # avg@s_zero. A mixture (mix_...) has problems of several levels
 SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
-                   r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+))_(train|val)\.jsonl")
+                   r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+)(?!_val))_(train|val)\.jsonl")
 
 
 def prepare(preset, argv):
@@ -36,7 +36,7 @@ def prepare(preset, argv):
     print_price(preset, cfg)
     # --seed is left out, because it is the seed of the runs
     given = [w for w in [*preset_words(preset, cfg["data"], argv), *argv]
-             if not w.startswith(("--seed=", "--data=", "--model=", "--runs="))]
+             if not w.startswith(("--seed=", "--data=", "--model=", "--runs=", "--out="))]
     for file in dict.fromkeys(map(Path, (cfg["train_set"], *files(cfg["val_set"])))):
         make(file, cfg, given, places)
     # the config is read again because the size of the split may replace D
@@ -54,7 +54,7 @@ def prepare(preset, argv):
 def make(file, cfg, given, places):
     """Make a problem file. given: command-line words for prepare.py and sample.py."""
     data, model = Path(cfg["data"]), cfg["model"]
-    words = [f"--data={data}", f"--model={model}", *given]
+    words = [*given, f"--data={data}", f"--model={model}"]  # a --config in `given` may have others
     # 1. a file outside the data folder, such as AIME24's, is made by the prepare.py next to it
     if not file.exists() and not file.is_relative_to(data):
         if not (file.parent / "prepare.py").exists():
@@ -68,7 +68,7 @@ def make(file, cfg, given, places):
     # 3. splits: of all problems, by difficulty, or mixtures of levels
     kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, cfg["verifier"])
     if file == data / "splits" / Path(model).name / "all_train.jsonl":
-        call("sample.py", *words)
+        call("sample.py", *words, "--split=all")
     elif kind and not file.exists():
         if not (kind["D"] and has_levels):
             print(f"difficulty of the problems for {model}: sample.py", flush=True)
@@ -77,9 +77,9 @@ def make(file, cfg, given, places):
             call("sample.py", "mix", f"--data={data}", f"--model={model}", f"--D={kind['D']}",
                  f"--seed={kind['seed']}")
     if not file.exists() and kind:
-        raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}; choose "
-                       "another of the splits above with --split=NAME, or every problem with "
-                       "--split=all")
+        raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}, or levels "
+                       "were not measured (--s_zero=128); choose another of the splits above with "
+                       "--split=NAME, or every problem with --split=all")
     if not file.exists():
         raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, and "
                        "`sample.py mix` makes mixtures (mix_tri_D140_seed0_train.jsonl)")

@@ -23,8 +23,8 @@ def read_problems(path):
         lines = Path(path).read_bytes().split(b"\n")  # str.splitlines also splits at U+2028
     except OSError as e:
         make = ""
-        if "splits" in Path(path).parts:  # DATA/splits/MODEL/NAME.jsonl
-            data, model = Path(path).parents[2], Path(path).parent.name
+        if Path(path).parts[-3:-2] == ("splits",):  # DATA/splits/MODEL/NAME.jsonl
+            data, model = Path(path).parent.parent.parent, Path(path).parent.name
             make = (f"; `bash run_sweep.sh easy` makes the splits of its model, sample.py --model "
                     f"those of {model}") if data.is_dir() else f"; there is no folder {data}"
         raise BadInput(f"{path}: cannot read this problem file ({e.strerror}){make}") from None

@@ -37,7 +37,8 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
     answer_key=("", "column of the answer"),
     against=(AGAINST, "test sets, separated by commas: problems that contain theirs are dropped"))
 # the settings that decide the content of problems.jsonl
-SETTINGS = "source revision question_key answer_key against model max_prompt_tokens".split()
+SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
+verifier""".split()
 # messages about rows that were changed, not left out
 CHANGED = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
@@ -412,7 +413,7 @@ def prepare(argv, own, doc):
         left_out += f"; {counts['conflicts']} of these duplicates had another answer"
     if not problems:
         raise BadInput(f"{path}: no problem is left of {len(rows)} rows "
-                       f"({left_out or 'the file is empty'})")
+                       f"({left_out})")
     for reason, note in CHANGED.items():
         if changed[reason]:
             print(f"{path}: {changed[reason]} {note}", file=sys.stderr)

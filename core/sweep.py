@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 
 def cells(cfg):
     """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts,
-    the largest B_p n first. Raise BadInput if no cell is left or if a run is invalid."""
+    each seed's largest B_p n first. Raise BadInput if no cell is left or if a run is invalid."""
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
@@ -110,7 +110,8 @@ def preset_words(preset, data, argv):
     were chosen for another --model than that in argv."""
     path = Path(data) / "presets.json"
     words = shlex.split(read_json(path).get(preset, "") if path.exists() else "")
-    chosen, asked = ([w for w in ws if w.startswith("--model=")] for ws in (words, argv))
+    chosen, asked = ({Path(w.removeprefix("--model=")) for w in ws if w.startswith("--model=")}
+                     for ws in (words, argv))
     return [] if chosen and asked and chosen != asked else words
 
 

@@ -221,6 +221,8 @@ def test_what_a_sweep_takes():
     assert four == pytest.approx(4 * cost.gpu_hours(one), rel=0.02)
     assert cost.gpu_hours(one) < cost.gpu_hours(dict(one, n=8))
     assert cost.gpu_hours(cfg_of("a/b")) is None
-    assert cost.of_runs(sweep.cells(sweep.sweep_config("easy", []))) == "12 runs, 0.6M rollouts"
+    for words in ([], ["--model=./data/arithmetic/one_layer/"]):  # the model of the preset
+        grid = sweep.cells(sweep.sweep_config("easy", words))
+        assert cost.of_runs(grid) == "12 runs, 0.6M rollouts"
 
 

@@ -262,7 +262,7 @@ def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
     assert settings["revision"].startswith("2fe88a2")
     assert len(sample.read_problems(clone / "data/aime24/problems.jsonl")) == 30
     assert ids(clone / "data/guru_math/problems.jsonl") == ["guru-00000"]
-    assert "nothing to do" in script(clone / AIME, "--model=none", cwd=clone, env=OFFLINE).stdout
+    assert "nothing to do" in script(clone / AIME, cwd=clone, env=OFFLINE).stdout
 
 
 def test_without_network_the_download_command_is_named(clone, tmp_path, script):
@@ -522,6 +522,8 @@ def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
     beside = ["What is $2+2+5$?", "What is $2+2-1$ in binary?", "Let $x=7$. Find $x^2+x$."]
     assert [found and found[0] for found in duplicates.twins(inside, short)] == ["against"] * 3
     assert duplicates.twins(beside, short) == [None] * 3
+    told = [f"{sentence(0)} What is {a} + {a}?" for a in "13579"]  # after a long instruction
+    assert duplicates.twins(told, told) == [("against", i) for i in range(5)]
 
 
 def test_a_box_in_the_question_is_kept():
@@ -626,6 +628,8 @@ def test_a_problem_file_is_utf8_in_every_locale(tmp_path, script):
         path.write_bytes(raw)
         with pytest.raises(config.BadInput, match=why):
             read_problems(path)
+    with pytest.raises(config.BadInput, match="splits/x.jsonl: cannot read"):
+        read_problems("splits/x.jsonl")
 
 
 def test_split_all(tmp_path, script):

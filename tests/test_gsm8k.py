@@ -45,7 +45,8 @@ def made(tmp_path_factory):
     data = tmp_path_factory.mktemp("gsm8k")
     write_parquet(data / "main/train-00000-of-00001.parquet", TRAIN)
     write_parquet(data / "test/main/test-00000-of-00001.parquet", TEST)
-    done = run_script("data/gsm8k/prepare.py", f"--data={data}", "--model=none")
+    (data / "defaults.json").write_text('{"model": "none"}')  # also of the test problems
+    done = run_script("data/gsm8k/prepare.py", f"--data={data}")
     assert done.code == 0, done.stderr
     return data, done.stdout
 
@@ -62,7 +63,7 @@ def test_problems(made):
     assert test[0]["id"] == "gsm8k-test-00000" and "1 against" in printed
     manifest = read_json(data / "manifest.json")
     assert manifest["counts"]["against"] == 1 and manifest["counts"]["kept"] == 4
-    again = run_script("data/gsm8k/prepare.py", f"--data={data}", "--model=none")
+    again = run_script("data/gsm8k/prepare.py", f"--data={data}")
     assert again.code == 0 and again.stdout.count("exists already") == 2
 
 

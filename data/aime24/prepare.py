@@ -20,7 +20,9 @@ from core.questions import AIME24, prepare  # noqa: E402
 
 
 def main(argv):
-    prepare([f"--data={os.path.relpath(HERE)}", "--against=none", *argv], AIME24, __doc__)
+    # no length limit, because only test problems in the file are kept out of training sets
+    words = f"--data={os.path.relpath(HERE)}", "--against=none", "--model=none"
+    prepare([*words, *argv], AIME24, __doc__)
 
 
 if __name__ == "__main__":
