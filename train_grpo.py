@@ -631,6 +631,9 @@ class Run:
             if len(val) < WORLD:
                 raise BadInput(f"--val_set={cfg['val_set']}: the {len(val)} problems of {name} "
                                f"cannot be shared among the {WORLD} processes of torchrun")
+        if cfg["pass_at"] and len(self.problems) < WORLD:
+            raise BadInput(f"--pass_at={cfg['pass_at']}: {len(self.problems)} training problems "
+                           f"cannot be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
         self.last_eval, self.stop, self.log, self.header = "", [], None, None

@@ -49,7 +49,7 @@ REWARDS = dict(math=math_reward, exact=exact, reasoning_gym=reasoning_gym_reward
 
 def grade(problems, rollouts, tokenizer, cfg):
     """Return the rewards of engine.generate's n rollouts for P problems, (P, n) float32, and
-    {"verifier_timeouts", "verifier_errors"}: how many are 0 because the verifier failed. Raise
+    {"verifier_timeouts", "verifier_errors"}: how many are 0 because a library failed. Raise
     BadInput if a reward is not a number from 0 to 1."""
     import torch
     # special tokens are left out, except those that mark the thinking
@@ -60,10 +60,11 @@ def grade(problems, rollouts, tokenizer, cfg):
     rows = zip(rollouts["tokens"], rollouts["length"].tolist())
     texts = tokenizer.batch_decode([[i for i in ids[:k].tolist() if i not in drop]
                                     for ids, k in rows])
-    if opens_thinking(tokenizer):
-        texts = ["<think>" + text for text in texts]
     n = len(texts) // len(problems)
     pairs = [(problems[i // n], text) for i, text in enumerate(texts)]  # n per problem
+    if opens_thinking(tokenizer):
+        pairs = [(p, "<think>" * ("</think>" not in p.get("begin", "")) + text)
+                 for p, text in pairs]
     if cfg["verifier"] in LIBRARIES:
         verdicts = check(cfg["verifier"], pairs, cfg)  # the workers grade the batch in parallel
     else:

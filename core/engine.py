@@ -99,17 +99,18 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, awak
         if model.device.type != "meta":
             engine.load(full_weights(model))
         return engine
-    return HFEngine(model, tokenizer, cfg, device)
+    return HFEngine(model, tokenizer, cfg, device, alone)
 
 
 class HFEngine:
     """The transformers engine. On one CPU rank in fp32 it decodes with the trained model itself.
 
     On a GPU, in bf16 (trained weights are fp32), with several ranks (they are sharded) and with
-    activation checkpointing (such layers use no cache) it has a copy, which `load` updates.
+    activation checkpointing (such layers use no cache) it has a copy, which `load` updates. own: it
+    may change `model`, which nothing trains, and needs no copy.
     """
 
-    def __init__(self, model, tokenizer, cfg, device=None):
+    def __init__(self, model, tokenizer, cfg, device=None, own=False):
         self.model, self.tokenizer, self.cfg, self.quit = model, tokenizer, cfg, ()
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise BadInput(f"--model={model.name_or_path}: models of kind "
@@ -121,7 +122,8 @@ class HFEngine:
         self.is_copy = (cuda or bf16 or WORLD > 1
                         or cfg["activation_checkpointing"] == "true")
         if self.is_copy:
-            self.model, self.trained = lora.freeze(copy.deepcopy(model), bf16), None
+            model_of_engine = model if own else copy.deepcopy(model)
+            self.model, self.trained = lora.freeze(model_of_engine, bf16), None
             if model.device.type == "meta":
                 self.model.to_empty(device=device).tie_weights()
                 # `load` copies the trained model's buffers, which have no values yet
@@ -175,12 +177,13 @@ class VLLMEngine:
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
             os.environ.setdefault(key, value)
-        cache = os.path.expanduser("~/.cache/vllm")
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        cache = os.environ.get("VLLM_CACHE_ROOT") or os.path.join(home, "vllm")
         with contextlib.suppress(OSError):
             os.makedirs(cache, exist_ok=True)
         # if vLLM cannot write to its cache folder, it prints a traceback for each file
         if not os.access(cache, os.W_OK):
-            os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
+            os.environ["VLLM_CACHE_ROOT"] = tempfile.mkdtemp(prefix="vllm")
         with load_errors(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():

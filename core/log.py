@@ -101,9 +101,6 @@ DIVERGED = 3  # the exit code of a run that diverged
 
 
 def finished(cfg, folder):
-    """Return whether the run in `folder` diverged or made all M updates of its budget.
-
-    A pruned run is not finished: it may be continued.
-    """
+    """Return whether the run in `folder` diverged or made all M updates of its budget."""
     rollouts, status = progress(folder)
     return status == "diverged" or (status == "budget" and rollouts >= all_rollouts(cfg))

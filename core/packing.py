@@ -1,12 +1,12 @@
 """core/packing.py: forward passes over rows of different lengths, one after another, no padding.
 
-    if not why_padded(model, device, "auto"):
-        pack(model)                                # its attention now understands packed rows
-    states = packed_states(model, ids, length)     # (sum of length, d)
+    if not why_padded(model, device, bf16=True):
+        pack(model)                                    # its attention now understands packed rows
+        states = packed_states(model, ids, length)     # (sum of length, d)
 
 The rows are one long sequence. Positions begin at 0 in each row, and attention sees only the row of
-a token: torch's varlen kernel on a GPU, a loop over the rows on a CPU. To copy this file into
-another project, copy core/packing.py alone. Needs torch and transformers.
+a token: torch's varlen kernel on a GPU, a loop over the rows on a CPU (only in tests). To copy this
+file into another project, copy core/packing.py alone. Needs torch and transformers.
 """
 import torch
 from transformers import AttentionInterface, DynamicCache
@@ -15,7 +15,8 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 
 def why_padded(model, device, bf16):
-    """Return why the rows of `model` cannot be packed, or "" if they can. bf16: how it computes."""
+    """Return why the rows of `model` cannot be packed, or "" if they can. bf16: whether it
+    computes in bf16."""
     shape = model.config.get_text_config()
     layers = set(getattr(shape, "layer_types", None) or ["full_attention"])
     if not str(device).startswith("cuda"):

@@ -19,7 +19,9 @@ def last_line(path):
         text = file.read().decode(errors="replace")
         # splitlines also splits at the \r between the states of a progress bar
         lines = [line for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(train_grpo.py|\[rank\d+\]): \S", line)]
+    # an error may follow a progress bar in the same line
+    errors = re.findall(r"((?:\[rank \d+\] )?train_grpo\.py: \S.*|\[rank\d+\]: \S.*)",
+                        "\n".join(lines))
     return [*errors[-1:], *lines[-1:], ""][0]
 
 

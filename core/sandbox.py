@@ -33,9 +33,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # Each library's verifier is one module with these names:
 # NAME, INSTALL       the library, and the command that installs it
 # gold(problem)       returns the reference answer as text; may raise BadInput
-# answer(text, most)  returns the answer in a response, or "", cut after most + 1 characters
+# answer(text, most)  returns the answer in a response, or ""; it may be cut after most + 1
+#                     characters
 # load()              returns score(gold, answer), a number in [0, 1]. If score raises, the verdict
-#                     is ERROR. If the library is missing, load raises ImportError
+#                     is ERROR. load raises an error if the library is missing
 LIBRARIES = dict(math="core.math_answers", reasoning_gym="core.gym_answers")
 TIMEOUT, ERROR = -1.0, -2.0  # verdicts for answers that could not be scored; their reward is 0
 
@@ -176,7 +177,7 @@ def serve(kind):
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS.values())
     try:
         score = library(kind).load()
-    except ImportError:
+    except Exception:  # ImportError, or any error of another version
         # a slower exit would close the pipe first, and the parent would kill this process before
         # it could return its exit code
         os._exit(os.EX_UNAVAILABLE)

@@ -362,7 +362,9 @@ def test_the_live_lines_show_how_far_each_run_is(tmp_path, capfd, monkeypatch):
 @pytest.mark.parametrize("text, line", [
     (None, ""), ("\n\n", ""), ("10%\r20%\n\n", "20%"),
     ("train_grpo.py: --n=1: no\n======\nRoot Cause (first observed)\n===\n",
-     "train_grpo.py: --n=1: no")])
+     "train_grpo.py: --n=1: no"),
+    ("0% of 16 [00:00, ?roll/s][rank 1] train_grpo.py: --n=1: no\n[rank1]:\n===\n",
+     "[rank 1] train_grpo.py: --n=1: no")])
 def test_last_line_of_a_run(tmp_path, text, line):
     if text is not None:
         (tmp_path / "out.txt").write_text(text)

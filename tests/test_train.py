@@ -1135,3 +1135,11 @@ def test_no_two_updates_or_evaluations_share_a_seed(words, tmp_path, monkeypatch
     monkeypatch.setattr(engine, "rollout_seed", lambda *key: keys.append(key) or seed_of(*key))
     train_grpo.main([*words, "--C=96", f"--out={tmp_path}"])
     assert {key[1] for key in keys} == {"train", "val"} and len(set(keys)) == len(keys)
+
+
+def test_problems_that_the_processes_cannot_share(tiny, monkeypatch):
+    cfg = parse([*tiny.words, "--D=1", "--pass_at=0"])
+    for ranks, key in ((2, "pass_at"), (1000, "val_set")):
+        monkeypatch.setattr(train_grpo, "WORLD", ranks)
+        with pytest.raises(BadInput, match=f"^--{key}=.*shared among the {ranks} processes"):
+            train_grpo.Run(cfg)

@@ -277,8 +277,9 @@ def test_a_template_that_opens_the_thinking(prepare, one):
         tokenizer.chat_template = turns + end + "{% endif %}"
         assert verifier.opens_thinking(tokenizer) == opens
     texts = [r"\boxed{5}", r"\boxed{4}</think>\boxed{5}", r"\boxed{5}</think>"]
-    rewards, _ = grade([dict(answer="5")], texts, CFG | dict(verifier="math"), tokenizer)
-    assert rewards.tolist() == [[0, 1, 0]]
+    problems = [dict(answer="5"), dict(answer="5", begin="Easy.</think>")]
+    rewards, _ = grade(problems, texts * 2, CFG | dict(verifier="math"), tokenizer)
+    assert rewards.tolist() == [[0, 1, 0], [1, 1, 0]]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -695,9 +696,10 @@ def test_memory_is_capped(one):
     close(pool)
 
 
-def test_math_verify_is_missing(monkeypatch, tmp_path):
+@pytest.mark.parametrize("module", ["raise ImportError", "parse = None"])
+def test_math_verify_is_missing_or_another_version(monkeypatch, tmp_path, module):
     """Each call raises a BadInput of one line with the install command."""
-    (tmp_path / "math_verify.py").write_text("raise ImportError")
+    (tmp_path / "math_verify.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     pool = sandbox.Pool("math", 1)
     for _ in range(2):
