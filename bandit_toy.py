@@ -246,8 +246,7 @@ def train(cfg, world, seeds):
     every = cfg["eval_every"] or math.inf
     for m in range(d["M"] + 1):
         fields = run.update(cfg, d) if m else {}
-        at = dict(step=m, rollouts=run.rollouts,
-                  tokens=run.rollouts * (DECIDING + cfg["idle"]))
+        at = dict(step=m, rollouts=run.rollouts, tokens=run.rollouts * (DECIDING + cfg["idle"]))
         due = m in (0, d["M"]) or (run.rollouts - d["B"]) // every < run.rollouts // every
         val = run.pass_rates(run.val).astype(float) if due else None
         for s, (seed, log) in enumerate(zip(seeds, logs)):

@@ -220,8 +220,7 @@ def choose(key, value, choices):
     if value not in choices:
         near = difflib.get_close_matches(str(value), choices, 1, 0)[0]
         names = ", ".join(name or "none" for name in choices)
-        raise BadInput(f"--{key}={value}: expected one of {names}; "
-                       f"the nearest is {near}")
+        raise BadInput(f"--{key}={value}: expected one of {names}; the nearest is {near}")
 
 
 def set_key(cfg, key, value, source="--", keys=config):

@@ -7,8 +7,8 @@
     python sample.py mix --data=data/guru_math --D=5000       # the paper's mixtures of splits
 
 Reads a problem file, {"id", "prompt", "answer"} per line, and a model. Writes DATA/splits/MODEL:
-- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per problem, written at
-  once, so a killed measurement can be continued. `of` is the problem's hash. Counts in the model's
+- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per problem and pass,
+  written at once, so a killed measurement can be continued. `of` is the problem's hash. Counts in the model's
   `pass_rates.jsonl.gz`, made with the same weights and settings, are not measured again.
 - {easy,hard,very_easy,mixed}_{train,val}.jsonl: splits by the paper's bands of avg@16 (section 3,
   factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of the paper's

@@ -119,8 +119,7 @@ class HFEngine:
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
         cuda = str(device).startswith("cuda")
-        self.is_copy = (cuda or bf16 or WORLD > 1
-                        or cfg["activation_checkpointing"] == "true")
+        self.is_copy = cuda or bf16 or WORLD > 1 or cfg["activation_checkpointing"] == "true"
         if self.is_copy:
             model_of_engine = model if own else copy.deepcopy(model)
             self.model, self.trained = lora.freeze(model_of_engine, bf16), None

@@ -324,14 +324,13 @@ def inequalities(text, readings):
 def mend(grader):
     """Correct four faults in how math-verify compares, for the rest of this process.
 
-    - math-verify accepts exact values that differ by less than 1e-15 and decimals that differ by
-      less than 5e-7. So it calls the small values 1/2004! and 1/2006! equal.
-    - math-verify accepts two equations if their solutions are the same, or if left side minus right
-      side is the same. So it calls 0=0 and 1=1 equal. It also calls an equation without solutions
-      equal to the empty set.
-    - math-verify simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
-    - math-verify takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n), which
-      are equal only for positive n.
+    - It accepts exact values that differ by less than 1e-15 and decimals that differ by less than
+      5e-7. So it calls the small values 1/2004! and 1/2006! equal.
+    - It accepts two equations if their solutions are the same, or left side minus right side. So it
+      calls 0=0 and 1=1 equal, and an equation without solutions equal to the empty set.
+    - It simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
+    - It takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n), which are equal
+      only for positive n.
     """
     def narrow(name, condition):
         original = getattr(grader, name)

@@ -178,7 +178,7 @@ def model_without_weights(kind, path, device, **settings):
     with torch.device(device), no_init_weights():
         model = getattr(transformers, kind).from_config(model_config, dtype=torch.float32).eval()
     model.tie_weights()
-    # if there is no generation_config.json, keep the settings that come from the model's config
+    # without generation_config.json, keep the settings of the model's config
     if model.can_generate():
         with contextlib.suppress(OSError):
             model.generation_config = transformers.GenerationConfig.from_pretrained(path)
@@ -375,7 +375,7 @@ def disk_errors(folder):
         yield
     except OSError:
         raise
-    # `except Exception` alone would not catch CheckpointException, which does not derive from it
+    # CheckpointException does not derive from Exception
     except (Exception, CheckpointException) as e:
         cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]

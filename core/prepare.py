@@ -39,12 +39,12 @@ def prepare(preset, argv):
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs=", "--out="))]
     for file in dict.fromkeys(map(Path, (cfg["train_set"], *files(cfg["val_set"])))):
         make(file, cfg, given, places)
-    # the config is read again because the size of the split may replace D
+    # read again, because the size of the split may replace D
     before, cfg = cfg["D"], sweep_config(preset, argv)
     problems = read_problems(cfg["train_set"])
     if before and not cfg["D"]:
         print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; D = {before} "
-              "in presets.json is for another model", flush=True)
+              "is for another model", flush=True)
     used = subset(problems, cfg["D"], cfg["seed"])  # raises BadInput if D is too large
     if len(used) < len(problems):
         print(f"training on {len(used)} of the {len(problems)} problems of {cfg['train_set']} "

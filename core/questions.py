@@ -64,13 +64,13 @@ def fetch(source, revision, folder):
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
     name, file = source.split(":")
-    # use the file if it was downloaded by hand, or with the `hf download` of the message below
+    # downloaded by hand, or with the `hf download` of the message below
     for path in (folder / Path(file).name, folder / file):
         if path.is_file():
             return path
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import logging
-    logging.set_verbosity_error()  # otherwise the library prints ten lines on retries
+    logging.set_verbosity_error()  # else ten lines on retries
     try:
         return Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
     except Exception as e:  # OSError, ValueError or an error of httpx or of huggingface_hub
@@ -101,7 +101,7 @@ def read_rows(path):
         try:
             with pq.ParquetFile(path) as file:
                 return [flatten(row) for row in file.read().to_pylist()]
-        except Exception as e:  # the error may be OSError, ValueError or one of pyarrow's
+        except Exception as e:  # OSError, ValueError or one of pyarrow's
             raise BadInput(f"{path}: not a readable parquet file ({reason(e)})") from None
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise BadInput(f"{path}: expected a .parquet, .jsonl or .jsonl.gz file")
@@ -412,8 +412,7 @@ def prepare(argv, own, doc):
     if counts["conflicts"]:
         left_out += f"; {counts['conflicts']} of these duplicates had another answer"
     if not problems:
-        raise BadInput(f"{path}: no problem is left of {len(rows)} rows "
-                       f"({left_out})")
+        raise BadInput(f"{path}: no problem is left of {len(rows)} rows ({left_out})")
     for reason, note in CHANGED.items():
         if changed[reason]:
             print(f"{path}: {changed[reason]} {note}", file=sys.stderr)
