@@ -6,7 +6,7 @@
 A run is a dict with E evaluations of P distinct problems:
   C, rollouts, step (E,)   what was spent, in `unit`; rollouts; updates
   reward (E, P)            the metric of each problem; (E, 1) if the log has no counts
-  B_p, n, lr, seed, config, status, hours, run (its folder's name)
+  B_p, n, lr_base, seed, config, status, hours, run (its folder's name)
 The files above this one work on these arrays and read no log.
 """
 from collections import Counter
@@ -124,7 +124,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
                for key in ("C", "rollouts", "step")}
     return columns | dict(
         run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
-        lr=cfg["lr_base"], reward=per_problem(evals, "train" if part == "train" else metric),
+        lr_base=cfg["lr_base"], reward=per_problem(evals, "train" if part == "train" else metric),
         status=ends[-1] if ends else "", hours=max(hours.values(), default=0.0), steps=steps,
         problems=evals[0].get("problems"), device=str(head.get("device", "")),
         source=head.get("source", ""), task=(evals[0].get("set_hash"), evals[0].get("samples")),
@@ -168,16 +168,17 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
     usual = key(plan) if plan else most(key(run["config"]) for run in read)
     if not any(key(run["config"]) == usual for run in read):
         raise BadInput(f"{where}: no run of the experiment in sweep.json yet")
-    lrs = set(lrs_of(complete(plan))) if plan else {run["lr"] for run in read}
+    lrs = set(lrs_of(complete(plan))) if plan else {run["lr_base"] for run in read}
     same = [run for run in read if key(run["config"]) == usual]
     task = most(run["task"] for run in same)
     data = {seed: most(run["data"] for run in same if run["seed"] == seed)
             for seed in {run["seed"] for run in same}}
     kept = {}
     for run in sorted(read, key=lambda run: -run["C"][-1]):
-        cell, differ = (run["B_p"], run["n"], run["lr"], run["seed"]), key(run["config"]) - usual
+        cell = run["B_p"], run["n"], run["lr_base"], run["seed"]
+        differ = key(run["config"]) - usual
         why = (f"another config: {', '.join(sorted(f'{k}={v}' for k, v in differ))}" if differ else
-               f"lr_base={run['lr']:g} is not in sweep.json" if run["lr"] not in lrs else
+               f"lr_base={run['lr_base']:g} is not in sweep.json" if run["lr_base"] not in lrs else
                "other validation problems or samples" if run["task"] != task else
                "other training problems" if run["data"] != data[run["seed"]] else
                f"same cell and seed as {kept[cell]['run']}" if cell in kept else "")

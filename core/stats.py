@@ -123,8 +123,9 @@ def table(runs):
                     has df (G,) degrees of freedom
       within        (G,) the variance of runs of a cell, seeds included;  rolls (G,) see `fit_cells`
     """
-    cells = sorted({(r["B_p"], r["n"], r["lr"]) for r in runs})
-    cell = np.array([cells.index((r["B_p"], r["n"], r["lr"])) for r in runs])
+    of_run = [(r["B_p"], r["n"], r["lr_base"]) for r in runs]
+    cells = sorted(set(of_run))
+    cell = np.array([cells.index(of) for of in of_run])
     seed, noise = np.array([r["seed"] for r in runs]), checkpoint_sd(runs)
     high = max(max(r["C"][-1], budget_of(r)) for r in runs)
     low = min(r["C"][r["C"] > 0][0] for r in runs)

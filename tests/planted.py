@@ -98,7 +98,8 @@ def run(n, seed, C, reward, B_p=32, lr=1e-6, status="budget", **more):
     """Return a run with rewards (E,) or (E, P) at C (E,), as core.runs.read_run does."""
     C, reward = np.asarray(C, float), np.asarray(reward, float)
     return dict(run=f"Bp{B_p}_n{n}_lr{lr:g}_seed{seed}", config=dict(C=int(C[-1]), B_p=B_p, n=n),
-                B_p=B_p, n=n, seed=seed, lr=lr, C=C, rollouts=C, step=C / (B_p * n), status=status,
+                B_p=B_p, n=n, seed=seed, lr_base=lr, C=C, rollouts=C, step=C / (B_p * n),
+                status=status,
                 reward=reward if reward.ndim > 1 else reward[:, None], hours=0.0, steps=[],
                 problems=None, device="", source="") | more
 

@@ -265,17 +265,18 @@ def test_the_verdict_takes_each_n_at_its_own_lr():
     for lr, good in ((1e-4, 8), (2e-4, 128)):
         for r in sweep(3, paper(3), ns=(8, 128), seeds=4, evals=60, seed_sd=0.01):
             loss = 0.0 if r["n"] == good else 0.06
-            rows.append(r | dict(lr=lr, reward=r["reward"] - loss * (r["C"] > 0)[:, None]))
+            rows.append(r | dict(lr_base=lr, reward=r["reward"] - loss * (r["C"] > 0)[:, None]))
     t = stats.table(rows)
     both, *one = (stats.verdict(t, of) for of in ([0, 1, 2, 3], [0, 2], [1, 3]))
     assert both["verdict"] == "rises" and [v["verdict"] for v in one] != ["rises", "rises"]
     A, n, seed, C = stats.windows(t, range(4))
     assert A.shape[0] == 8 and sorted(set(n)) == [8, 128]
-    best = {(r["n"], r["seed"]): r for r in rows if (r["lr"], r["n"]) in ((1e-4, 8), (2e-4, 128))}
+    best = {(r["n"], r["seed"]): r for r in rows
+            if (r["lr_base"], r["n"]) in ((1e-4, 8), (2e-4, 128))}
     late = best[128, 0]["reward"][best[128, 0]["C"] >= C[-1][0]].mean()
     assert A[(n == 128) & (seed == 0)][0, -1].mean() == pytest.approx(late, abs=0.02)
     # the seed that is scored does not choose: its own luck at the wrong lr is not taken
-    lucky = [dict(r, reward=r["reward"] + 0.3) if (r["n"], r["lr"], r["seed"]) == (8, 2e-4, 0)
+    lucky = [dict(r, reward=r["reward"] + 0.3) if (r["n"], r["lr_base"], r["seed"]) == (8, 2e-4, 0)
              else r for r in rows]
     B = stats.windows(stats.table(lucky), range(4))[0]
     assert np.allclose(B[(n == 8) & (seed == 0)], A[(n == 8) & (seed == 0)])
@@ -364,7 +365,8 @@ def mixed_sweep():
     """Return the table of a sweep with two B_p, two lr_base for larger n, and n = 8 ended early."""
     rows = sweep(1, paper(2), ns=(8, 32, 128), evals=20, P=60)
     rows += sweep(1, paper(2), ns=(16, 64), B_p=16, seeds=2, evals=20, P=60)
-    rows += [r | dict(lr=2e-6, reward=r["reward"] * (0.96 + r["seed"] / 100)) for r in rows[3:9]]
+    rows += [r | dict(lr_base=2e-6, reward=r["reward"] * (0.96 + r["seed"] / 100))
+             for r in rows[3:9]]
     for r in rows[:3]:
         r |= {key: r[key][:13] for key in ("C", "rollouts", "step", "reward")} | dict(status="")
     for r in rows:
