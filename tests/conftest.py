@@ -26,14 +26,13 @@ from core.log import read_log  # noqa: E402
 
 # Results are exactly equal only with the same number of threads
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", TOKENIZERS_PARALLELISM="false")
-# under nohup, children would inherit that SIGHUP is ignored, and the tests send it
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # The user's settings must not change the sweeps that tests start
 for name in "NS BPS C B_MAX SEEDS LRS TASK OUT DATA MODEL LAUNCH JOBS DRY_RUN GPUS_PER_RUN".split():
     os.environ.pop(name, None)
 
-# A shell's background job ignores SIGINT, and its children inherit that
+# A shell's background job ignores SIGINT, nohup SIGHUP, and children inherit that
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 Done = namedtuple("Done", "code stdout stderr")
 PATIENCE = 900  # seconds until a process counts as hung; a busy machine can be ten times slower
