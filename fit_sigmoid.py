@@ -111,13 +111,14 @@ def verdict_text(law):
                 "factor of 4")
     C = [format_si(x) for window in law["windows"] for x in window]
     early, late = (", ".join(map(str, ns)) for ns in (law["sets"][0], law["sets"][-1]))
+    a = law["ahead"]
+    points = f"{100 * a['gap']:.1f} +- {100 * a['half']:.1f} points"
     if law["verdict"] != "undecided":
         p = law["p"] if law["verdict"] == "rises" else law["p_falls"]
         return (f"the best n {law['verdict']} with the budget (p = {p:.3f}): best or tied up to "
                 f"C = {C[1]}: n = {early}; from {C[-2]}: n = {late}"
+                + f", {points} ahead of n = {a['n']}" * (late == str(a["by"]))
                 + (f". The law: {law_text(law)}" if law["curve"] else ""))
-    a = law["ahead"]
-    points = f"{100 * a['gap']:.1f} +- {100 * a['half']:.1f} points"
     if a["gap"] <= 0:
         return (f"undecided (p = {law['p']:.2f}): n = {a['n']} serves every budget, no other n is "
                 "ahead of it; only a larger C or other n could show a rise")
