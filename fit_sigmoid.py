@@ -185,7 +185,7 @@ def table_lines(t, rows):
         reward = "not run"
         if r["status"] == "observed":
             reward = f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
-        epochs, hours = (f"{r[key]:.3g}" if r[key] != "" else "-" for key in ("epochs", "hours"))
+        epochs, hours = (f"{r[key]:.3g}" if r[key] != "" else "" for key in ("epochs", "hours"))
         star = " " if r["status"] == "observed" else "*"
         yield (f"  {format_si(r['C']):>7}{star}{r['B_p']:>6} {r['n']:>6} {r['M']:>6} {epochs:>6} "
                f"{r['lr']:>8.2g}  {reward:20} {hours:>7}  {plots.cells_text(t, r['ties'])}")

@@ -53,7 +53,8 @@ def sandbox(tmp_path_factory):
     for name, body in {**STUBS, "python": stand_in}.items():
         executable(box / ".venv/bin" / name, body)
     for name in set(re.findall(r"runs/(\w+)", "".join(TEXTS.values()))):
-        shutil.copytree(ROOT / "results/easy", box / "runs" / name)
+        shutil.copytree(ROOT / "results/easy", box / "runs" / name,
+                        ignore=shutil.ignore_patterns("sweep.json"))
     return box
 
 
