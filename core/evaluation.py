@@ -50,8 +50,8 @@ def mean_reward(total, correct, rollouts):
 
 
 def error_of_mean(values, same=None):
-    """Return the standard error of the mean of `values` (P,), one per problem, or NaN for one.
-    same: the result of core.problems.copies, which count as one."""
+    """Return the standard error of the mean of `values` (P,), one per problem. same: the
+    result of core.problems.copies, which count as one. NaN if one is left."""
     each = over_distinct(np.asarray(values), same)
     return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
 

@@ -21,8 +21,8 @@ from core.sweep import (check_environment, preset_of, preset_words, print_price,
 
 # The names of split files. A band is a range of avg@s. A level (extreme or level_...) is a range of
 # avg@s_zero. A mixture (mix_...) has problems of several levels
-SPLIT = re.compile(r"((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy"
-                   r"|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+)(?!_val))_(train|val)\.jsonl")
+SPLIT = re.compile(r"(((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy)"
+                   r"_(train|val)|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+)_train)\.jsonl")
 
 
 def prepare(preset, argv):

@@ -197,8 +197,8 @@ def requirements(argv):
 
 def slots(cfg):
     """Return one dict of environment variables, with GPU ids, for each run that may train at once;
-    set here those that all share. Raise BadInput if JOBS or GPUS_PER_RUN does not fit this machine, or
-    if torch cannot use the GPUs."""
+    set here those that all share. Raise BadInput if JOBS or GPUS_PER_RUN does not fit this machine,
+    or if torch cannot use the GPUs."""
     jobs, each = int(os.environ.get("JOBS") or 0), os.environ.get("GPUS_PER_RUN", "")
     on_gpu = cfg["device"] != "cpu"
     size = int(each or on_gpu)
