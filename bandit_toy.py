@@ -6,8 +6,7 @@
     python bandit_toy.py run --B_p=16 --n=64 --C=1e6 --seed=3    # one run of the sweep
     python frontier.py --runs=runs/bandit   # analyse it like any sweep
 
-One problem: the policy is a tabular softmax over K responses, one of which is right (paper,
-appendix "Base case").
+One problem (paper, appendix "Base case"): a tabular softmax over K responses, one of them right.
 
 Many problems: a rollout makes DECIDING + `idle` decisions with K choices each. It is right if all
 its deciding decisions are right. A unit vector x in F dimensions describes a decision. The policy
@@ -137,8 +136,7 @@ def advantages(rewards):
 
 
 def policy(z):
-    """Return probabilities (K, S, P, d) of logits (S, P, d, K). Sums over K are fast if K is first.
-    """
+    """Return probabilities (K, S, P, d) of logits (S, P, d, K). With K first, sums are fast."""
     return softmax(np.ascontiguousarray(np.moveaxis(z, -1, 0)), 0)
 
 
@@ -207,8 +205,7 @@ class Run:
         return pass_rate(*self.probabilities(problems)[:2])
 
     def update(self, cfg, d):
-        """Make one GRPO update and return the fields of a step record, arrays (S,). d: derive(cfg).
-        """
+        """Make one GRPO update; return the fields of a step record, (S,) each. d: derive(cfg)."""
         S = len(self.seeds)
         problems = self.problems[self.seeds, self.batch(cfg["B_p"])]
         pi, answer, x = self.probabilities(problems, idle=True)
@@ -237,8 +234,7 @@ class Run:
 
 
 def train(cfg, world, seeds):
-    """Train one cell for several seeds and write a log for each, which does not depend on the other
-    seeds."""
+    """Train one cell for several seeds and write a log for each, the same with any other seeds."""
     d, run, samples = derive(cfg), Run(cfg, world, seeds), cfg["samples"]
     of_seeds = [dict(cfg, seed=seed) for seed in seeds]
     logs = [[dict(type="header", schema=1, config=own, derived=derive(own), device="cpu",

@@ -250,8 +250,7 @@ def read_json(path):
 
 def parse(argv, doc="", own=None):
     """Return the flat dict that command-line words resolve to. `--help` prints all keys and exits.
-    own: keys of the calling script alone, {key: (default, comment)}. Raise BadInput on a bad word
-    or combination."""
+    own: keys of the calling script alone, {key: (default, text)}. Raise BadInput on bad words."""
     own = own or {}
     keys = config | {key: default for key, (default, _) in own.items()}
     if {"-h", "--help"} & set(argv):

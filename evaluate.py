@@ -14,7 +14,6 @@ problem files has its own folder, and `out` (default: runs/eval/table) also gets
 compares each model with the first. The log of the first model that is in a run's folder gives the
 settings, such as lengths, temperature and validation problems.
 """
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from core import engine
 from core.evaluation import count_solved, error_of_mean, mean_reward, read_sets, summary
 from core.log import read_log, save_json
 from core.models import check_model_path, model_folder
+from core.pool import call
 from core.problems import copies, encode, set_hash
 import verifier
 
@@ -128,14 +128,6 @@ def print_table(records, out):
     print(f"  {out}/table.json")
 
 
-def evaluate_in_subprocess(cfg, folder, out):
-    """Evaluate a model in a new process, because the GPU is freed only when a process ends."""
-    words = [f"--{key}={value}" for key, value in (cfg | dict(model=folder, out=out)).items()]
-    code = subprocess.run([sys.executable, __file__, *words]).returncode
-    if code:
-        sys.exit(code if code > 0 else 128 - code)
-
-
 def main(argv):
     cfg, models = parse_like_run(argv)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
@@ -157,7 +149,10 @@ def main(argv):
             home = Path("runs/eval") / last
         outs = {part: home if cfg["out"] and not several else home / part for part in sets}
         if len(models) > 1:
-            evaluate_in_subprocess(cfg, folder, home if len(sets) > 1 else home / next(iter(sets)))
+            out = home if len(sets) > 1 else home / next(iter(sets))
+            # in a new process, because the GPU is freed only when a process ends
+            call(sys.executable, __file__, *(f"--{key}={value}" for key, value in
+                                             (cfg | dict(model=folder, out=out)).items()))
             records += [read_json(out / "eval.json") for out in outs.values()]
             continue
         generator = engine.open_engine(engine_name, folder, cfg, cfg["device"])

@@ -65,8 +65,7 @@ def n_star(runs):
     """Return the paper's n*(C) as dict(C, n, B_p, reward, between, bend), (G,) each, or None.
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
-    each (B_p, n), if there are points; take the n of the highest at each C. For between and bend
-    see `interpolate_n`.
+    each (B_p, n), if there are points; take the n of the highest at each C. See `interpolate_n`.
     """
     cells = sorted({(r["B_p"], r["n"]) for r in runs})
     C = np.geomspace(max(r["C"][r["C"] > 0][0] for r in runs), max(r["C"][-1] for r in runs), 81)

@@ -28,7 +28,7 @@
 #   PYTHON        interpreter in which the requirements are installed (default: make and use .venv)
 #   JOBS          how many runs train at a time (default: one per GPU or core). Twice the number of
 #                 GPUs: two runs share a GPU and its memory, which small n leave idle
-#   GPUS_PER_RUN  GPUs for each run (default 1; 0 = the CPU); torchrun starts a run on 2 or more.
+#   GPUS_PER_RUN  GPUs for each run (default 1; 0 = one CPU core); torchrun starts one on 2 or more.
 #                 `python -m core.cost` prints how many GPUs a model needs.
 #   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice".
 #                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
@@ -36,7 +36,6 @@
 #                 `bash run_sweep.sh env` makes the environment, and
 #                 `.venv/bin/python -m core.prepare easy` the problems and splits.
 #
-# GPUS_PER_RUN=0 trains small models on the CPU, one run per core.
 # The GPUs are those in CUDA_VISIBLE_DEVICES or, if it is unset, those that nvidia-smi lists.
 [ -n "${BASH_VERSION:-}" ] || { echo "sh cannot run this script, bash can: bash $0" >&2; exit 2; }
 set -euo pipefail

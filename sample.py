@@ -7,9 +7,9 @@
     python sample.py mix --data=data/guru_math --D=5000       # the paper's mixtures of splits
 
 Reads a problem file, {"id", "prompt", "answer"} per line, and a model. Writes DATA/splits/MODEL:
-- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per problem and pass,
-  written at once, so a killed measurement can be continued. `of` is the problem's hash. Counts in the model's
-  `pass_rates.jsonl.gz`, made with the same weights and settings, are not measured again.
+- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per problem and pass, each
+  written at once, so the same command continues a killed measurement. `of` is the problem's hash.
+  Counts in the model's `pass_rates.jsonl.gz`, with these weights and settings, are used.
 - {easy,hard,very_easy,mixed}_{train,val}.jsonl: splits by the paper's bands of avg@16 (section 3,
   factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of the paper's
   study of mixtures, by 128 rollouts per problem.
@@ -40,8 +40,7 @@ from core.log import append, atomic_write, read_log, save_json
 from core.problems import copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
-# Ranges of avg@s: Easy and Hard are the paper's, Very Easy is added. Ranges of avg@s_zero, as in
-# the paper's study of mixtures
+# Ranges of avg@s (Very Easy is ours), and of avg@s_zero, as in the paper's study of mixtures
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 GROUPS = (4, 8, 16, 32, 64)  # the values of n in the no-signal table
@@ -58,8 +57,7 @@ def level_of(correct, drawn, total):
     """Return (level, probability): the level, one of LEVELS or "" for none, that a problem with
     `correct` of `drawn` rollouts solved most probably has after `total` rollouts.
 
-    With a uniform prior on the pass rate, the solved ones of the remaining rollouts are
-    beta-binomial.
+    With a uniform prior on the pass rate, the remaining rollouts are beta-binomial.
     """
     from scipy.stats import betabinom
     more = np.arange(total - drawn + 1)
@@ -76,8 +74,7 @@ def is_open(correct, drawn, total):
 
 
 def latest_count(counts, cfg):
-    """Return (solved, drawn) for the largest `drawn` up to max(s, s_zero). counts: {drawn: solved}.
-    """
+    """Return (solved, drawn) of counts, {drawn: solved}, with the most drawn of s or s_zero."""
     drawn = max(k for k in counts if k <= max(cfg["s"], cfg["s_zero"]))
     return counts[drawn], drawn
 
@@ -443,8 +440,7 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # levels that were measured before stay, so that no split trains on their validation
-            # problems
+            # levels measured before stay, so that no split trains on their validation problems
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(

@@ -192,8 +192,7 @@ def response_states(model, ids, prompt_length, length):
     """Return (states, tokens): the states (N, d) that predict the N response tokens, and their ids.
 
     The state is that of the position before the token: for prompt [5, 6] and response [7, 8], the
-    states are from positions 1 and 2. ids (R, L): prompts and responses, padded at the end, which a
-    causal model does not see.
+    states are from positions 1 and 2. ids (R, L): prompts and responses, padded at the end.
     """
     import torch
     from core import packing
@@ -627,13 +626,12 @@ class Run:
         if cfg["B_p"] > len(self.problems) and RANK == 0:
             print(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so a "
                   "batch has some of them several times", file=sys.stderr)
-        for name, val in self.vals.items():
-            if len(val) < WORLD:
-                raise BadInput(f"--val_set={cfg['val_set']}: the {len(val)} problems of {name} "
-                               f"cannot be shared among the {WORLD} processes of torchrun")
-        if cfg["pass_at"] and len(self.problems) < WORLD:
-            raise BadInput(f"--pass_at={cfg['pass_at']}: {len(self.problems)} training problems "
-                           f"cannot be shared among the {WORLD} processes of torchrun")
+        sets = [("val_set", *item) for item in self.vals.items()]
+        sets += [("pass_at", "the training set", self.problems)] * bool(cfg["pass_at"])
+        for key, name, problems in sets:
+            if len(problems) < WORLD:
+                raise BadInput(f"--{key}={cfg[key]}: the {len(problems)} problems of {name} cannot "
+                               f"be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
         self.last_eval, self.stop, self.log, self.header = "", [], None, None
@@ -797,8 +795,7 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """Return (correct, total, faults) of all `problems`, as evaluation.count_solved does, each
-        rank a part of them."""
+        """Return evaluation.count_solved for all `problems`, of which each rank draws a part."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine))

@@ -31,7 +31,7 @@ def exact(problem, text, cfg):
 
 
 def math_reward(problem, text, cfg):
-    r"""Return 1.0 if math-verify finds the last \boxed{} equal to the answer, else 0.0. For a reward
+    r"""Return 1.0 if math-verify finds the last \boxed{} equal to the answer, else 0.0. For rewards
     that you write; `grade` grades whole batches in parallel."""
     return max(0.0, *check("math", [(problem, text)], cfg))
 

@@ -156,8 +156,7 @@ def mean_length(cfg):
 
 def decoding_s(s, steps, rollouts, cached, card="H100"):
     """Return the seconds of `steps` decoding steps on one card, each of which reads all weights and
-    the KV cache. rollouts, cached: unfinished responses and cached tokens, summed over the steps.
-    """
+    the KV cache. rollouts, cached: unfinished responses and cached tokens, over all steps."""
     read = 2 * s["P"] * steps + 4 * s["kv"] * s["layers"] * cached  # bytes
     return STEP_S * steps + ROLLOUT_S * rollouts + read / CARDS[card][1]
 
@@ -207,8 +206,7 @@ def gpu_hours(cfg, card="H100"):
 
 
 def of_runs(runs):
-    """Return a line about a list of runs: how many, their rollouts and, for known models on GPUs,
-    GPU-hours and disk."""
+    """Return a line about runs: how many, rollouts and, for known models, GPU-hours and disk."""
     line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
     hours = {card: [gpu_hours(c, card) for c in runs] for card in CARDS}
     hours = [f"{float(f'{sum(each):.2g}'):,g} (of {card})" for card, each in hours.items()

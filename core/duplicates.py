@@ -49,8 +49,7 @@ def normalize(text):
 
 
 def without_braces(text):
-    r"""Return the words of a question without braces, so that \overline{z_1} equals \overline{z}_1.
-    """
+    r"""Return a question's words without braces, so that \overline{z_1} equals \overline{z}_1."""
     return tuple(word for word in normalize(text) if word not in "{}")
 
 
@@ -113,8 +112,7 @@ def leak_finder(foreign):
 def twins(questions, foreign):
     """Return for each question None if it is kept, else (reason, i).
 
-    The reason is "against" if the question contains foreign[i], and "exact" if it duplicates the
-    kept question questions[i].
+    The reason is "against" if it contains foreign[i], "exact" if it duplicates questions[i].
     """
     exact, results, leak = {}, [], leak_finder(foreign)
     for i, question in enumerate(questions):

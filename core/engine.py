@@ -77,8 +77,7 @@ def engine_name(cfg):
 
 
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, awake=False):
-    """Return an HFEngine (name = hf) or a VLLMEngine (name = vllm) for the model at `path`, or
-    raise BadInput.
+    """Return an HFEngine (name = hf) or a VLLMEngine (name = vllm) for the model at `path`.
 
     model: the trained model, or None if nothing is trained in this process; vLLM then gets the
     whole GPU. If `model` is on the meta device, the engine needs a `load` first. awake: vLLM never
@@ -164,8 +163,7 @@ class VLLMEngine:
     """vLLM 0.32 in this process, with the model at `path`.
 
     load="dummy": the engine has no useful weights until its method `load` is called. awake: `sleep`
-    frees nothing. Each rank has its own engine. The last bits of log-probs depend on which rollouts
-    are decoded together.
+    frees nothing. Each rank has its own engine. The last bits depend on what is decoded together.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", awake=False):
@@ -213,8 +211,7 @@ class VLLMEngine:
             self.llm = LLM(str(path), load_format=load, seed=0, max_model_len=longest,
                            max_num_seqs=cfg["gen_batch"], enable_prefix_caching=True,
                            logprobs_mode="processed_logprobs", use_tqdm_on_load=False, **more)
-        # vLLM's CPU build adds libraries to LD_PRELOAD; a path with a space would make every later
-        # process print a warning
+        # vLLM's CPU build adds libraries to LD_PRELOAD; every later process warns of a blank in it
         os.environ["LD_PRELOAD"] = preload
         settings = self.llm.model_config.try_get_generation_config()
         self.stop = stop_ids(settings.get("eos_token_id"), tokenizer)
@@ -406,8 +403,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     bf16 = model.dtype == torch.bfloat16  # needs autocast, because its buffers stay in fp32
     # the returned tensors are created before inference mode, so that the update can use them
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        # an index tensor, because for the slice that an int gives torch would copy the frozen
-        # output weights once per prompt
+        # a tensor, because for an int torch would copy the frozen output weights once per prompt
         last = torch.tensor([ids.shape[1] - 1], device=ids.device)
         logits = model(input_ids=ids, attention_mask=mask if padded else None,
                        position_ids=position, past_key_values=cache,

@@ -66,9 +66,8 @@ def data_set(name, args):
 def tame(sympy):
     """Keep reasoning-gym's verifiers from running answers as Python.
 
-    Some call eval to read a list, or sympy's parse_expr, which is eval with a few names. After this
-    call eval reads only literals, and parse_expr only formulas of numbers, single letters and
-    FUNCTIONS.
+    Some call eval to read a list, or sympy's parse_expr, which is eval with a few names. Now
+    eval reads only literals, and parse_expr formulas of numbers, single letters and FUNCTIONS.
     """
     parse = sympy.parse_expr
 

@@ -86,8 +86,7 @@ def gradable(problems, cfg):
 def write(folder, problems, cfg, **facts):
     """Write n_val of the problems, drawn at random, to val.jsonl and the rest to problems.jsonl.
 
-    manifest.json holds the settings and `facts`. problems.jsonl is written last and so shows that
-    all files are complete.
+    manifest.json holds the settings and `facts`. problems.jsonl is last: then all are complete.
     """
     order = random.Random(f"val {cfg['seed']}").sample(problems, len(problems))
     if len(order) <= cfg["n_val"]:

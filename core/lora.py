@@ -5,8 +5,7 @@
 In every linear layer of the body, W + (32 / rank) B A replaces the weight W (Hu et al. 2021). A and
 B are trained in fp32. W is frozen, in bf16 on a GPU. The final model and an engine with its own
 copy use the merged weights. The reference of the KL is the model with its adapters off. The paper
-has no adapters. They need an lr about ten times larger and train on one GPU only. Needs peft
-(requirements-lora.txt).
+has no adapters. They need an lr about ten times larger, one GPU, and requirements-lora.txt.
 """
 import contextlib
 

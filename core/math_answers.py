@@ -73,8 +73,7 @@ END = r"[\s$]*$"
 
 
 def commas(m):
-    """Return a number that is written with {,}: 1234 for 1{,}234, 12.5 for 12{,}5, 0.125 for
-    0{,}125."""
+    """Return a number written with {,}: 1234 for 1{,}234, 12.5 for 12{,}5, 0.125 for 0{,}125."""
     first, *groups = m[0].split("{,}")
     if all(len(digits) == 3 for digits in groups) and len(first) < 4 and first[0] != "0":
         return first + "".join(groups)
@@ -280,8 +279,7 @@ def read(text):
     """
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
     from math_verify.parser import parse_latex_cached
-    # If i is not an index, it is the imaginary unit, which math-verify calls I. math-verify reads
-    # I^2 as I, so write (I)^2
+    # an i that is no index is the imaginary unit, math-verify's I. It reads I^2 as I, but not (I)^2
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
@@ -329,8 +327,7 @@ def mend(grader):
     - It accepts two equations if their solutions are the same, or left side minus right side. So it
       calls 0=0 and 1=1 equal, and an equation without solutions equal to the empty set.
     - It simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
-    - It takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n), which are equal
-      only for positive n.
+    - It takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n) (n > 0).
     """
     def narrow(name, condition):
         original = getattr(grader, name)
@@ -374,8 +371,7 @@ def differ(gold, answer, k=0):
     - Exact values are computed to as many digits as the decision needs.
     - If gold or answer is a decimal, such as 0.00012, math-verify has already compared six decimal
       places. For numbers below 0.001 this is too few, so six significant digits are compared here.
-    - Other values with decimals in them, such as 0.3 x, differ if the difference is more than 1e-12
-      of their size.
+    - Other values with decimals in them, such as 0.3 x, may differ by 1e-12 of their size.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
     # call doit() first, because computing the digits of an unevaluated sum takes seconds

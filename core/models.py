@@ -169,8 +169,7 @@ def load_weights(kind, path, device="cpu", **settings):
 
 
 def model_without_weights(kind, path, device, **settings):
-    """Return a model built from the config at `path`, in fp32 and eval mode, with weights of no
-    useful values."""
+    """Return a model of the config at `path`, in fp32 and eval mode, whose weights mean nothing."""
     import torch
     import transformers
     from transformers.initialization import no_init_weights
@@ -364,8 +363,7 @@ def checkpoint_activations(model):
 
 
 # -------------------------------------------------------------------------------------------------
-# Checkpoints: safetensors files of each rank (torch.distributed.checkpoint), config, tokenizer and
-# state.json
+# Checkpoints: safetensors (torch.distributed.checkpoint), config, tokenizer and state.json
 
 @contextlib.contextmanager
 def disk_errors(folder):
@@ -438,8 +436,7 @@ FILE_BYTES = 2**29  # about the size of a checkpoint file, of which two copies a
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
-    """Write the checkpoint ckpt/step_NNNNNNNN, and remove old ones but the newest two and those of
-    the updates in state["keep"].
+    """Write ckpt/step_NNNNNNNN. Keep the newest two and those of the updates in state["keep"].
 
     The folder is renamed when it is whole. state.json lists the files with their sizes, so that an
     incomplete checkpoint is recognised. Every rank must call this, and writes its own shard.

@@ -15,8 +15,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 
 def why_padded(model, device, bf16):
-    """Return why the rows of `model` cannot be packed, or "" if they can. bf16: whether it
-    computes in bf16."""
+    """Return why rows of `model` cannot be packed, or "". bf16: whether it computes in bf16."""
     shape = model.config.get_text_config()
     layers = set(getattr(shape, "layer_types", None) or ["full_attention"])
     if not str(device).startswith("cuda"):
@@ -48,8 +47,7 @@ def attention(module, query, key, value, mask, scaling=None, packed_rows=None, *
     """Return (output (1, N, H, D), None) of causal attention within rows.
 
     packed_rows: (start (R + 1,), longest). start: the first token of each row, and N; longest: the
-    tokens of the longest row. If it is None, rows are not packed. query (1, H, N, D), key and value
-    are as in transformers.
+    tokens of the longest row. If it is None, rows are not packed. query: (1, H, N, D).
     """
     if packed_rows is None:
         return sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **more)

@@ -9,8 +9,7 @@ import os
 
 import numpy as np
 
-# the colours of n = 2, 4, 8, ..., 4096; neighbours look different on a projector and to
-# colour-blind readers
+# the colours of n = 2, 4, 8, ..., 4096, which colour-blind readers can tell from the next
 SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
           "#6b4a2b").split()
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
@@ -86,19 +85,14 @@ def budget_axis(ax, low, high, unit=""):
         ax.set_xlabel(AXIS[unit])
 
 
-def log_ticks(axis, values):
-    """Set the ticks of a log axis to `values`, written as plain numbers."""
-    axis.set_ticks(values, [f"{v:g}" for v in values])
-    axis.axes.minorticks_off()
-
-
 def n_axis(ax, ns):
     """Make y a log axis of n with a tick for each n, or for every second one of many."""
     ns = sorted(set(ns))
     ax.set_yscale("log")
     ax.set_ylim(min(ns) / 1.5, max(ns) * 1.5)
     shown = ns if len(ns) <= 6 else ns[::2]
-    log_ticks(ax.yaxis, shown)
+    ax.set_yticks(shown, [f"{n:g}" for n in shown])
+    ax.minorticks_off()
     ax.set_ylabel("n*")
     ax.grid(alpha=0.25, axis="y")
 

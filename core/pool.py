@@ -89,6 +89,13 @@ def pool(jobs, places, stop):
     return failed
 
 
+def call(*words):
+    """Run a command in its own process. If it fails, exit with its code."""
+    code = subprocess.run(list(map(str, words))).returncode
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
+
+
 def handle_signals(numbers, handler):
     """Set `handler` for the signals `numbers`. If SIGHUP is ignored (nohup), keep it ignored."""
     for number in numbers:

@@ -9,13 +9,12 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 from config import BadInput, entry, files, is_inside, parse, read_json
 from core.problems import read_problems, subset
-from core.pool import handle_signals, pool
+from core.pool import call, handle_signals, pool
 from core.sweep import (check_environment, preset_of, preset_words, print_price, python, slots,
                         sweep_config, unfinished)
 
@@ -59,23 +58,23 @@ def make(file, cfg, given, places):
     if not file.exists() and not file.is_relative_to(data):
         if not (file.parent / "prepare.py").exists():
             raise BadInput(f"{file}: no such problem file, and no prepare.py next to it")
-        call(file.parent / "prepare.py", f"--data={file.parent}")
+        call(python(), file.parent / "prepare.py", f"--data={file.parent}")
     # 2. problems and base model. With TASK, prepare.py always runs, because it refuses problems of
     # another task, which the name of a run does not show
     if (os.environ.get("TASK") or lacks(data, model, file)) and (data / "prepare.py").exists():
         print(f"problems and base model: {data}/prepare.py", flush=True)
-        call(data / "prepare.py", *words)
+        call(python(), data / "prepare.py", *words)
     # 3. splits: of all problems, by difficulty, or mixtures of levels
     kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, cfg["verifier"])
     if file == data / "splits" / Path(model).name / "all_train.jsonl":
-        call("sample.py", *words, "--split=all")
+        call(python(), "sample.py", *words, "--split=all")
     elif kind and not file.exists():
         if not (kind["D"] and has_levels):
             print(f"difficulty of the problems for {model}: sample.py", flush=True)
             measure(["--s_zero=0"] * bool(kind["band"]) + words, Path(cfg["runs"]), places)
         if kind["D"]:
-            call("sample.py", "mix", f"--data={data}", f"--model={model}", f"--D={kind['D']}",
-                 f"--seed={kind['seed']}")
+            call(python(), "sample.py", "mix", f"--data={data}", f"--model={model}",
+                 f"--D={kind['D']}", f"--seed={kind['seed']}")
     if not file.exists() and kind:
         raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}, or levels "
                        "were not measured (--s_zero=128); choose another of the splits above with "
@@ -83,13 +82,6 @@ def make(file, cfg, given, places):
     if not file.exists():
         raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, and "
                        "`sample.py mix` makes mixtures (mix_tri_D140_seed0_train.jsonl)")
-
-
-def call(*words):
-    """Run a script in its own process. If it fails, exit with its code."""
-    code = subprocess.run([python(), *map(str, words)]).returncode
-    if code:
-        sys.exit(code if code > 0 else 128 - code)
 
 
 def lacks(data, model, file):
@@ -137,7 +129,7 @@ def measure(words, out, places):
                 for i, gpu in enumerate(gpus)]
         if pool(jobs, [dict(CUDA_VISIBLE_DEVICES=gpu) for gpu in gpus], []):
             sys.exit(1)
-    call("sample.py", *words)
+    call(python(), "sample.py", *words)
 
 
 def main(argv):

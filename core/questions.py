@@ -56,8 +56,8 @@ images figure table""".split())
 # The source: a name -> a file -> rows
 
 def fetch(source, revision, folder):
-    """Return the path of --source, downloaded if it is on the hub, or raise BadInput with a command
-    that downloads it."""
+    """Return the path of --source, downloaded from the hub. Raise BadInput with the command if it
+    cannot be."""
     if Path(source).is_file():
         return Path(source)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
@@ -191,8 +191,7 @@ def as_text(value):
 
 
 def decimal(value):
-    r"""Return a float as text: 7 for 7.0, and 10^{23} for 1e23, because only 16 of its digits are
-    exact."""
+    r"""Return a float as text: 7 for 7.0; 10^{23} for 1e23, of which 16 digits are exact."""
     if math.isnan(value):
         return ""
     if value.is_integer() and abs(value) < 2 ** 53:
@@ -240,8 +239,7 @@ def choice_letter(gold, prompt):
 
 
 def unescape(gold):
-    r"""Return a gold with \frac in place of \\frac, which data sets have if text was escaped twice.
-    """
+    r"""Return a gold with \frac in place of \\frac, the result of escaping a text twice."""
     runs = re.findall(r"\\+", gold)
     if not re.search(r"\\\\[A-Za-z%${}|]", gold):
         return gold
@@ -288,8 +286,7 @@ def question_and_prompt(prompt):
 # From rows to problems
 
 def within_limit(problems, cfg):
-    """Return the problems whose prompts have at most max_prompt_tokens tokens with the chat
-    template."""
+    """Return the problems with prompts of at most max_prompt_tokens, with the chat template."""
     if not cfg["model"]:
         return problems
     try:

@@ -36,8 +36,7 @@ def is_number(x):
 def over_distinct(values, copies):
     """Return `values` (..., P), one per problem, as (..., D), one per distinct problem, because
     errors are over independent problems. copies (P,): the first problem with the same prompt, or
-    None. The mean m stays: a distinct problem gets m + (D / P) sum(value - m) over its copies.
-    """
+    None. The mean m stays: a distinct problem gets m + (D / P) sum(value - m) of its copies."""
     if not copies:
         return values
     first, which = np.unique(copies, return_inverse=True)
@@ -136,8 +135,7 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
     cell and seed, and (name, reason) of the others. Raise BadInput if no run can be used.
 
     They have the experiment of sweep.json, or of most runs, and the problems of most runs. If two
-    share a cell and a seed, the longer one is used. epochs: passes over the training problems to
-    use, 0 = all.
+    share a cell and a seed, the longer one is used. epochs: the first passes to use, 0 = all.
     """
     folders, read, dropped = folders_of(str(folders)), [], []
     for path in (path for folder in folders for path in logs_of(folder)):

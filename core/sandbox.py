@@ -178,8 +178,7 @@ def serve(kind):
     try:
         score = library(kind).load()
     except Exception:  # ImportError, or any error of another version
-        # a slower exit would close the pipe first, and the parent would kill this process before
-        # it could return its exit code
+        # else the pipe closes first, and the parent kills this process before it can exit
         os._exit(os.EX_UNAVAILABLE)
     for limit, most in ((resource.RLIMIT_AS, Pool.MEMORY), (resource.RLIMIT_CORE, 0),
                         (resource.RLIMIT_FSIZE, 0)):

@@ -73,12 +73,12 @@ def write_plan(cfg, dry_run=False):
     not replace the plan of another experiment, whose runs may still be analysed."""
     other = planned_before(cfg)
     if dry_run and other == "another experiment":
-        print(f"{cfg['runs']}/sweep.json is kept: it plans runs of another experiment that are in "
-              "this folder; OUT=FOLDER plans these runs as well", file=sys.stderr)
+        print(f"{cfg['runs']}/sweep.json is kept, the plan of another experiment with runs here; "
+              "OUT=FOLDER plans these runs as well", file=sys.stderr)
         return
     if other:
-        print(f"{cfg['runs']} also has runs of {other}. They are kept, but the analysis leaves "
-              "them out. OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
+        print(f"{cfg['runs']} also has runs of {other}, which the analysis leaves out. OUT=FOLDER "
+              "gives this sweep its own folder", file=sys.stderr)
     planned_cells = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
     save_json(Path(cfg["runs"]) / "sweep.json", dict(config=cfg, cells=planned_cells))
     out = [f"{B_p} x {n}" for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])

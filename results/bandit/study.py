@@ -168,7 +168,8 @@ def draw_study(found, path):
     last.set_title("validation, best lr: n* over C / D", fontsize=8)
     for ax in axes.flat:
         ax.set(yscale="log", ylim=(1.5, 400))
-        plots.log_ticks(ax.yaxis, NS)
+        ax.set_yticks(NS, [str(n) for n in NS])
+        ax.minorticks_off()
     axes[-1, 0].set(xlabel="C, rollouts", ylabel="n*")
     plots.save(fig, path, f"n*(C) of {len(arms)} experiments, {len(SEEDS)} seeds each, exact pass@1; "
                "squares: n not told from the best,\neach at its best lr (90%); gains with n and "
