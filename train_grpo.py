@@ -228,7 +228,7 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
         return TokenLogps.apply(models.logits_of(model, hidden), token, temperature)
     with autocast(ids.device, dtype):
         hidden, token = response_states(model, ids, prompt_length, length)
-        size = max(1, micro_logits // model.config.vocab_size)
+        size = max(1, micro_logits // model.config.get_text_config().vocab_size)
         if len(token) <= size:
             return logps(hidden, token)
         parts = [checkpoint(logps, h, t, use_reentrant=False, preserve_rng_state=False)

@@ -55,7 +55,8 @@ def grade(problems, rollouts, tokenizer, cfg):
     # special tokens are left out, except those that mark the thinking
     thinking = {i for token, i in tokenizer.added_tokens_encoder.items()
                 if token in ("<think>", "</think>")}
-    drop = set(tokenizer.all_special_ids) - thinking
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    drop = special.union(tokenizer.all_special_ids) - thinking
     # row by row, because the padded matrix as a list takes 8 times as much memory
     rows = zip(rollouts["tokens"], rollouts["length"].tolist())
     texts = tokenizer.batch_decode([[i for i in ids[:k].tolist() if i not in drop]

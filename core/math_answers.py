@@ -28,7 +28,7 @@ def answer(text, most=1024):
     r"""Return the first most + 1 characters of the last \boxed{...} of a response, "" if it has no
     closed box after the thinking. The time is linear in len(text)."""
     text, start, depth = text.rpartition("</think>")[2], None, 1
-    for start in re.finditer(r"\\boxed\s*\{", text):
+    for start in re.finditer(r"\\boxed\s*\{(?!\s*\})", text):
         pass  # find the last one
     if start is None or "<think>" in text:
         return ""
@@ -58,15 +58,16 @@ SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆
 NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:sin|cos|tan)"
          r"|(?:sin|cos|tan)h?|cot|csc|sec(?=\s*\()|exp|ln|log")
 # LaTeX commands that math-verify misreads or cannot read, and how to write them instead
-SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", lor=" or ", vee=" or ", land=" and ", wedge=" and ",
-                varnothing=r"\emptyset ", langle="(", rangle=")")
+SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", ctg=r"\cot ", arctg=r"\arctan ", lor=" or ",
+                vee=" or ", land=" and ", wedge=" and ", varnothing=r"\emptyset ", langle="(",
+                rangle=")")
 LARGE = dict(thousand=3, million=6, billion=9, trillion=12)  # powers of ten
 BLANK = r"(?:\s|~|\\[,;:! ])"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
 LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft|in|lbs?|oz|mi|mph"
         rf"|hrs?|min|sec|feet|foot|inch|mile|hour|day|week|month|year|dollar|people"
-        rf"|[a-z]{{4,}}s){POWER}(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
+        rf"|[a-z]{{3,}}s){POWER}(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
 AND, OR = (rf"\$?\s*(?:\\text\s*\{{\s*{word}\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z]))\s*\$?"
            for word in ("and", "or"))
 END = r"[\s$]*$"
@@ -113,6 +114,7 @@ def pairs(m):
 # (pattern, replacement, reason), applied in this order
 NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     # Different notations for the same symbol or function get one notation
+    (r"(?<!\\)\\[()\[\]]", "", r"\( 5 \)"),
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
@@ -122,8 +124,9 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<!\w)(?:np|numpy)\.\w+\(([^()]*)\)", r"\1", "np.float64(0.5)"),
     (r"\\(?:mathrm|text(?:rm|bf|it|sf|normal)|math(?:bf|it|sf)|mbox|operatorname\*?)(?=\s*\{)",
      r"\\text", "one command for text"),
+    (r"\\text\s*\{\s*(\\?\$?\d[\d.,]*)\s+(?!and|or|to)([a-z][^{}]*)\}", r"\1\\text{ \2}", "2 cm"),
     (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; any other text may be a unit"),
-    (rf"\\text\s*\{{\s*({NAMES}|lg|tg)\s*\}}", r"\\\1 ", "a function in upright type"),
+    (rf"\\text\s*\{{\s*({NAMES}|lg|(?:arc|c)?tg)\s*\}}", r"\\\1 ", "a function in upright type"),
     (rf"\\({'|'.join(SYNONYMS)})(?![a-z])", lambda m: SYNONYMS[m[1]], r"\tg for \tan"),
     (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(?=[({[])", r"\\sqrt", "√(x+1)"),
     (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(\d+(?:\.\d+)?|[A-Za-z]|\\[a-z]+)", r"\\sqrt{\1}", "√17"),
@@ -145,7 +148,7 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (rf"^[\s$]*\]([^][(),]+),([^][(),]+)\[{END}", r"(\1,\2)", "]2,3[, an open interval"),
     (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
      r"\s*)+", "", "=7"),
-    (r"(?<![.\s])[.\s]+((?:\}\s*)?)$", r"\1", "the full stop after an answer"),
+    (r"(?<![.,;\s])[.,;\s]+((?:\}\s*)?)$", r"\1", "the full stop after an answer"),
     # Numbers
     (r"(?<![\d.,}])\d+(?:\{,\}\d+)+(?![\d.])", commas, "separated thousands, or decimals"),
     (rf"(?<=\d){BLANK}(?=\d{{3}}(?![\d/]))", "", r"10\,000"),
@@ -160,7 +163,7 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<![\w\\^.])(\d+\.\d*|\.\d+|\d+(?=[eE]\d))[eE]([-+]?\d+)(?![\w.])",
      r"\1\\times 10^{\2}", "3.3e12"),
     (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times ", "3.3 x 10^12"),
-    (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", periodic, r"0.1\overline{6}"),
+    (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d+)\}", periodic, r"0.1\overline{6}"),
     (r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt\1{\2}", r"\sqrt(2)"),
     (rf"(?<=\d)(?:[\s^{{]|\\text)*(st|nd|rd|th)[\s}}]*(?={END})", r"\1", r"12^{\text{th}}"),
     (rf"^([\s$]*\d*)(?:(1)st|(2)nd|(3)rd|([04-9]|1[1-3])th){END}", r"\1\2\3\4\5", "12th"),
@@ -176,6 +179,10 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<=[\d)}\]])(or|and)(?=[-+\d(\\$]|[A-Za-z](?![A-Za-z]))", r" \1 ", "x=1orx=2"),
     (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}",
      lambda m: m[1].replace(r"\\", ","), r"x=1\\ y=2"),
+    (r"(?:\s|[,;(~]|\\[,;:! ]|\\q?quad|\\text\s*\{\s*(?:where|for|with)?\s*\})+[kmn]\s*\\in\s*"
+     rf"\\mathbb\s*\{{?\s*Z\s*\}}?\)?{END}", "", r"k\pi, k\in\mathbb{Z}"),
+    (r"(?:^|(?<=[=,;]))[^=,;()\[\]]*(?<!\\)\{[^=,;()\[\]]*\\pm[^=,;()\[\]]*", lambda m: ",".join(
+        m[0].replace(r"\pm", a).replace(r"\mp", b) for a, b in ("+-", "-+")), r"\frac{1\pm 2}{3}"),
     (r"^.+$", pairs, "pairs of assignments")]]
 
 
@@ -219,7 +226,8 @@ def score(gold, answer):
     if not answer:
         values = [reading for reading in parsed(gold) if not isinstance(reading, str)]
         return not re.search(r"[\\^_{}=<>&]", wanted) or (values and verify(values, values, **how))
-    if wanted == plain or (re.fullmatch("[A-Za-z ]{3,}", wanted)
+    tight = [re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text) for text in (wanted, plain)]
+    if tight[0] == tight[1] or (re.fullmatch("[A-Za-z ]{3,}", wanted)
                            and wanted.casefold() == plain.casefold()):
         return True
     # several letters, with commas or "and" in at least one of the two: any order
@@ -235,15 +243,18 @@ def score(gold, answer):
         # accept one letter, with or without the text of the option it stands for; refuse two
         # letters, because that is a guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
-    if not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
-        # the gold is a number, so a letter after a number in the answer can only be a unit
-        answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+[A-Za-z]){END}", "", answer)
+    if is_number := not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
+        # so words after a number in the answer can only be a unit
+        answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+(?!(?:or|and|to|pi|dozen|hundred"
+                        rf"|{'|'.join(LARGE)})s?\b)[A-Za-z]+(?:\s+[a-z]+)*){END}", "", answer)
     # of an equation math-verify takes the right side, so 7 = 8 would be 8
     sides = [side for side in answer.split("=") if side.strip()]
-    if not re.search(r"[A-Za-z.]", re.sub(r"\\[A-Za-z]+", "", answer)) and not all(
+    if not re.search(r"[A-Za-z.]", re.sub(r"\\[A-Za-z]+", "", normalize(answer))) and not all(
             verify(parsed(a), parsed(b), **how) for a, b in zip(sides, sides[1:])):
         return False
-    return verify(parsed(gold), parsed(answer), **how)
+    # 24 = 24 is no value to math-verify
+    return verify(parsed(gold), parsed(answer), **how) or bool(
+        is_number and len(sides) > 1 and verify(parsed(gold), parsed(sides[-1]), **how))
 
 
 def bare(text):
@@ -320,12 +331,13 @@ def inequalities(text, readings):
 
 
 def mend(grader):
-    """Correct four faults in how math-verify compares, for the rest of this process.
+    """Correct five faults in how math-verify compares, for the rest of this process.
 
     - It accepts exact values that differ by less than 1e-15 and decimals that differ by less than
       5e-7. So it calls the small values 1/2004! and 1/2006! equal.
     - It accepts two equations if their solutions are the same, or left side minus right side. So it
       calls 0=0 and 1=1 equal, and an equation without solutions equal to the empty set.
+    - It reads 9% as 9, but not 12.5% as 12.5.
     - It simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
     - It takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n) (n > 0).
     """
@@ -333,6 +345,9 @@ def mend(grader):
         original = getattr(grader, name)
         setattr(grader, name, lambda gold, answer, *precision:
                 original(gold, answer, *precision) and condition(gold, answer))
+    numeric, value = grader.sympy_numeric_eq, grader.get_pct_val
+    grader.sympy_numeric_eq = lambda gold, answer, *precision: numeric(  # 12.5% is 12.5
+        gold, answer, *precision) or numeric(value(gold, gold), value(answer, answer), *precision)
     narrow("sympy_numeric_eq", close)
     narrow("sympy_compare_relational", same_relation)
     narrow("sympy_expr_eq", lambda gold, answer: is_set(gold, answer) and is_set(answer, gold))

@@ -84,7 +84,7 @@ def load_tokenizer(path):
 def check_lengths(path, cfg):
     """Raise BadInput if a prompt and its response may be longer than the model has positions."""
     with load_errors(check_model_path(path)) as transformers:
-        model_config = transformers.AutoConfig.from_pretrained(path)
+        model_config = transformers.AutoConfig.from_pretrained(path).get_text_config()
     positions, rope = getattr(model_config, "max_position_embeddings", None), ""
     longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
     scaling = getattr(model_config, "rope_parameters", None) or {}

@@ -47,7 +47,7 @@ def read_problems(path):
             if isinstance(value, (list, dict)):  # such as chat turns
                 raise BadInput(f"{path}:{i}: {field} is not text; write it as a string, or use "
                                f"data/guru_math/prepare.py --source={path}, which reads chat turns")
-            if isinstance(value, float) and value.is_integer():  # 12.0 means 12
+            if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:  # 12.0 is 12
                 value = int(value)
             # tokenizers refuse lone surrogates
             problem[field] = str(value).encode(errors="replace").decode()

@@ -46,7 +46,9 @@ CHANGED = dict(
     escaped="golds had doubled backslashes, which are now single")
 # an answer with more words than this is a worked solution, not a final answer
 SOLUTION = 15
-NO_GOLD = "proof", "notfound", "not found", "nan", "n/a"  # what data sets write where none is
+# what data sets write where there is none
+NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|proven|not ?found|nan|n/a|null|none|unknown|tbd|"
+                     r"see (?:the )?solution|[-?.\[\]\s]*)[.}]*")
 # columns with these names may be part of the question
 CONTEXT = set("""body context passage background premise story input choices options system image
 images figure table""".split())
@@ -208,7 +210,7 @@ def golds_in(answer):
     if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
         with contextlib.suppress(ValueError, SyntaxError):
             answer = ast.literal_eval(answer).decode("utf-8", "replace")
-    answer = re.sub(r"<<[^<>]*>>", "", answer.rpartition("####")[2])
+    answer = re.sub(r"<<[^<>]*>>", "", answer.rpartition("####")[2].replace(r"\fbox", r"\boxed"))
     answer = re.sub(r"\\boxed\s*(-?\w+(?:\.\d+)?)", r"\\boxed{\1}", answer)  # \boxed 9
     boxed = [math_answers.answer(r"\boxed" + piece, len(piece))
              for piece in answer.split(r"\boxed")[1:]]
@@ -228,7 +230,7 @@ def golds(value):
     """Return the golds in a cell: a text, a number, a list, or a list as text such as '["34"]'."""
     value = parse_list(value)
     values = value if isinstance(value, list) else [value]
-    return [gold for v in values for gold in golds_in(as_text(v)) if gold.lower() not in NO_GOLD]
+    return [gold for v in values for gold in golds_in(as_text(v)) if not NO_GOLD.fullmatch(gold)]
 
 
 def choice_letter(gold, prompt):

@@ -93,6 +93,7 @@ def opened(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=1, chat_template=None,
                                 all_special_ids=[1], added_tokens_encoder={},
+                                added_tokens_decoder={},
                                 batch_decode=lambda ids: [str(row) for row in ids])
 
     def make(alone, lengths=lambda seed: 3, **changes):

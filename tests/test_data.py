@@ -547,7 +547,7 @@ GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34",
 def test_golds():
     assert {gold: questions.golds(gold)[0] for gold in GOLDS} == GOLDS
     assert questions.golds(b"34") == ["34"] and questions.golds([3.0, ""]) == ["3"]
-    assert questions.golds(["proof", "notfound", "NaN", float("nan"), "5"]) == ["5"]
+    assert questions.golds(["proof", r"\text{proof}.", "notfound", "NaN", "?", "5"]) == ["5"]
 
 
 TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")],

@@ -203,7 +203,7 @@ def test_workers_and_order_change_no_verdict(make_pool):
     (r"\boxed{\text{a}b} \text{c}", r"\text{a}b"),
     ("", ""), ("42", ""), (r"\boxed{}", ""), (r"\boxed{ }", ""), (r"\boxed 5", ""),
     (r"\fbox{5}", ""), (r"\boxed{5", ""),
-    (r"\boxed{5} \boxed{6", ""), (r"\boxed{5\}", ""), (r"\boxed", ""), (r"\boxed{1}\boxed{}", ""),
+    (r"\boxed{5} \boxed{6", ""), (r"\boxed{5\}", ""), (r"\boxed", ""), (r"\boxed{1}\boxed{}", "1"),
     (r"<think>\boxed{1}</think>", ""), (r"<think>\boxed{1}</think> \boxed{2}", "2"),
     (r"\boxed{2} <think>\boxed{1}</think>", ""),
     (r"<think>\boxed{1}", ""), (r"\boxed{1}</think>\boxed{2}", "2"), (r"\boxed{1}</think>", ""),
@@ -249,7 +249,8 @@ def grade(problems, texts, cfg, tokenizer=None):
     tokenizer = SimpleNamespace(
         chat_template=getattr(tokenizer, "chat_template", None), all_special_ids=[],
         apply_chat_template=getattr(tokenizer, "apply_chat_template", None),
-        added_tokens_encoder={}, batch_decode=lambda rows: [texts[row[0]] for row in rows])
+        added_tokens_encoder={}, added_tokens_decoder={},
+        batch_decode=lambda rows: [texts[row[0]] for row in rows])
     rollouts = dict(tokens=torch.arange(len(texts))[:, None],
                     length=torch.ones(len(texts), dtype=torch.long))
     return verifier.grade(problems, rollouts, tokenizer, cfg)
@@ -323,11 +324,13 @@ def test_a_reward_that_fails_is_named(monkeypatch):
 def test_thinking_that_is_special_tokens_is_kept(monkeypatch):
     tokenizer = SimpleNamespace(
         chat_template=None, all_special_ids=[1, 2, 3],
-        added_tokens_encoder={"<think>": 1, "</think>": 2, "</s>": 3},
+        added_tokens_encoder={"<think>": 1, "</think>": 2, "</s>": 3, "<end_of_turn>": 4},
+        # Gemma 3's end of a turn is special, but none of the named special tokens
+        added_tokens_decoder={4: SimpleNamespace(special=True), 5: SimpleNamespace(special=False)},
         batch_decode=lambda rows: [" ".join(f"t{i}" for i in row) for row in rows])
     seen = []
     monkeypatch.setitem(verifier.REWARDS, "exact", lambda p, text, cfg: seen.append(text) or 1.0)
-    rollouts = dict(tokens=torch.tensor([[5, 2, 6, 3, 0]]), length=torch.tensor([4]))
+    rollouts = dict(tokens=torch.tensor([[5, 2, 6, 3, 4, 0]]), length=torch.tensor([5]))
     verifier.grade([dict(id=1)], rollouts, tokenizer, dict(verifier="exact"))
     assert seen == ["t5 t2 t6"]
 
