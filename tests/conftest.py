@@ -69,21 +69,32 @@ def warm_python():
     return str(python)
 
 
-def run_script(name, *words, cwd=ROOT, timeout=PATIENCE, env=None):
+def run_script(name, *words, cwd=ROOT, env=None):
     """Run a script of the repository, or a module such as core.sweep; return Done.
 
     code is minus the signal's number if a signal ended the script. env is added to the environment.
     """
     script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]
-    done = subprocess.run([warm_python(), *script, *map(str, words)], cwd=cwd, text=True,
-                          capture_output=True, timeout=timeout, env=os.environ | (env or {}))
+    done = capture([warm_python(), *script, *map(str, words)], cwd, env=os.environ | (env or {}))
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def capture(line, cwd=ROOT, **how):
+    """Run a command, given as a list of words, and return its CompletedProcess with its output."""
+    return subprocess.run(line, cwd=cwd, text=True, capture_output=True, timeout=PATIENCE, **how)
 
 
 def tree(folder):
     """Return {path: content, or None for a folder} of everything in a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
             for p in sorted(Path(folder).rglob("*"))}
+
+
+def write_jsonl(path, rows):
+    """Write one line of JSON per row, in a folder that may be new, and return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def wait_for(condition, timeout=PATIENCE):
@@ -212,7 +223,7 @@ def tiny(tmp_path_factory, prepare):
     prepare.make_tokenizer().save_pretrained(folder / "model")
     problems = prepare.make_problems(np.random.default_rng(1), 24)
     for name, part in (("train", problems[:16]), ("val", problems[16:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in part))
+        write_jsonl(folder / f"{name}.jsonl", part)
     t = SimpleNamespace(folder=folder, model=folder / "model", train=folder / "train.jsonl",
                         val=folder / "val.jsonl")
     t.words = [f"--model={t.model}", f"--train_set={t.train}", f"--val_set={t.val}",
@@ -256,7 +267,7 @@ def fake_node(folder, cards, gigabytes, seen=None, driver=""):
     return env
 
 
-def run_sweep(tiny, out, *words, timeout=PATIENCE, start=False, **env):
+def run_sweep(tiny, out, *words, start=False, **env):
     """Run `run_sweep.sh easy` with the tiny model; return the result. start: return the process."""
     python = warm_python()
     env = os.environ | dict(OUT=str(out), PYTHON=python, PYTHON_EXEC=python,  # torchrun's variable
@@ -266,7 +277,7 @@ def run_sweep(tiny, out, *words, timeout=PATIENCE, start=False, **env):
     if start:
         return subprocess.Popen(line, env=env, text=True, start_new_session=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=timeout)
+    return capture(line, env=env)
 
 
 def logs(out):

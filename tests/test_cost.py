@@ -84,8 +84,7 @@ def test_more_of_anything_takes_more():
     ("Qwen/Qwen2.5-1.5B-Instruct", 1, 80, [], True),
     ("Qwen/Qwen2.5-1.5B-Instruct", 1, 24, [], False),
     ("Qwen/Qwen2.5-0.5B-Instruct", 1, 24, [], True),
-    ("meta-llama/Llama-3.1-8B-Instruct", 4, 80, ["--algo=ppo"], False),
-])
+    ("meta-llama/Llama-3.1-8B-Instruct", 4, 80, ["--algo=ppo"], False)])
 def test_what_fits(capsys, model, gpus, card, words, fits):
     """A cell of the table has vLLM's share of the card and the responses in its cache, or "no"."""
     cost.main([f"--model={model}", f"--cards={card}", f"--gpus={gpus}", *words])
@@ -224,5 +223,3 @@ def test_what_a_sweep_takes():
     for words in ([], ["--model=./data/arithmetic/one_layer/"]):  # the model of the preset
         grid = sweep.cells(sweep.sweep_config("easy", words))
         assert cost.of_runs(grid) == "16 runs, 0.8M rollouts"
-
-

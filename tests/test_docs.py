@@ -8,11 +8,10 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 
 import pytest
-from conftest import PATIENCE, ROOT, executable, linked, run_script
+from conftest import ROOT, capture, executable, linked, run_script
 
 from config import CHOICES, cast, config
 from core.log import read_log
@@ -63,8 +62,7 @@ def run_command(command, box, calls):
     env = os.environ | dict(PATH=f"{box}/.venv/bin:{os.environ['PATH']}", DRY_RUN="1",
                             CALLS=str(calls), PYTHON="")
     command = command.replace("=/tmp/", f"={box}/tmp/")
-    return subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=box, env=env,
-                          capture_output=True, text=True, timeout=PATIENCE)
+    return capture(["bash", "-euo", "pipefail", "-c", command], box, env=env)
 
 
 @pytest.mark.parametrize("command, page", COMMANDS.items(), ids=lambda text: text[:40])

@@ -4,13 +4,11 @@ If there are two GPUs, also test an engine that two ranks share. Without a GPU, 
 """
 import gc
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, capture
 
 from core import engine
 from core.problems import encode
@@ -110,7 +108,7 @@ def test_a_run(world, script, tmp_path, name):
     """Make five updates with the engine in bf16. With stale weights tis_mean would be large."""
     done = script("train_grpo.py", f"--engine={name}", "--device=cuda", "--B_p=8", "--n=8",
                   "--C=320", "--lr_base=2e-3", "--warmup=0", "--gpu_memory=0.3",
-                  f"--out={tmp_path}", timeout=900)
+                  f"--out={tmp_path}")
     assert done.code == 0, done.stderr
     log = read_log(tmp_path / "log.jsonl")
     steps = [r for r in log if r["type"] == "step"]
@@ -121,19 +119,18 @@ def test_a_run(world, script, tmp_path, name):
 
 def test_the_check_before_a_sweep():
     """All GPUs compute and Triton compiles, which vLLM needs."""
-    done = subprocess.run([sys.executable, "core/probe.py", "triton"], cwd=ROOT,
-                          capture_output=True, text=True)
+    done = capture([sys.executable, "core/probe.py", "triton"])
     assert json.loads(done.stdout) == dict(gpus=torch.cuda.device_count(), why=""), done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here")
 def test_two_gpus(tiny, tmp_path):
     """Two ranks train, and log-probs are close to the trainer's after every update."""
-    done = subprocess.run(
+    done = capture(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
          "--", str(ROOT / "train_grpo.py"), *tiny.words, "--engine=vllm", "--device=cuda",
          "--gpu_memory=0.3", "--B_p=8", "--n=8", "--C=320", "--lr_base=2e-3", "--warmup=0",
-         f"--out={tmp_path}"], capture_output=True, text=True, timeout=900, env=dict(os.environ))
+         f"--out={tmp_path}"])
     assert done.returncode == 0, done.stderr[-9000:]
     log = read_log(tmp_path / "log.jsonl")
     assert log[-1]["status"] == "budget"

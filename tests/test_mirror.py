@@ -1,10 +1,9 @@
 """tools/mirror.py: TensorBoard and W&B get what the log holds; bad input is one line."""
-import json
 import sys
 import threading
 
 import pytest
-from conftest import ROOT, run_script, wait_for
+from conftest import ROOT, run_script, wait_for, write_jsonl
 
 sys.path.insert(0, str(ROOT / "tools"))
 import mirror  # noqa: E402
@@ -16,13 +15,7 @@ RECORDS = [dict(type="header", config=dict(n=4)),
            dict(type="step", step=1, rollouts=64, reward=0.5, kl=None, lr=1e-4),
            dict(type="step", step=2, rollouts=128, reward=0.75, kl=0.1, lr=1e-4),
            dict(type="eval", set="aime24", step=2, rollouts=128, samples=4, k=4, correct=[4, 2],
-                **{"avg@4": 0.75}),
-           dict(type="end", status="budget", rollouts=128)]
-
-
-def write_log(folder, records):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+                **{"avg@4": 0.75}), dict(type="end", status="budget", rollouts=128)]
 
 
 def test_the_numbers_of_a_record():
@@ -36,7 +29,7 @@ def test_the_numbers_of_a_record():
     (["RUN"], "expected RUN"), (["--to=wandb"], "expected RUN"),
     (["none", "--to=wandb"], "none: has no log.jsonl")])
 def test_bad_words_are_one_line(tmp_path, words, message):
-    write_log(tmp_path / "RUN", RECORDS)
+    write_jsonl(tmp_path / "RUN" / "log.jsonl", RECORDS)
     done = run_script("tools/mirror.py", *words, cwd=tmp_path)
     assert done.code == 2 and message in done.stderr and done.stderr.count("\n") == 1, done
 
@@ -45,7 +38,7 @@ def test_bad_words_are_one_line(tmp_path, words, message):
 def test_a_missing_package_is_one_line(name, monkeypatch, tmp_path):
     for module in (name, f"torch.utils.{name}"):  # None makes the import fail
         monkeypatch.setitem(sys.modules, module, None)
-    write_log(tmp_path, RECORDS)
+    write_jsonl(tmp_path / "log.jsonl", RECORDS)
     with pytest.raises(BadInput, match=f"--to={name}: not installed .*; `pip install {name}`"):
         mirror.main([str(tmp_path), f"--to={name}"])
 
@@ -59,7 +52,7 @@ def read_back(folder):
 
 def test_tensorboard_has_the_records(tmp_path):
     pytest.importorskip("tensorboard")
-    write_log(tmp_path, RECORDS)
+    write_jsonl(tmp_path / "log.jsonl", RECORDS)
     done = run_script("tools/mirror.py", tmp_path, "--to=tensorboard")
     assert done.code == 0, done.stderr
     found = read_back(tmp_path)
@@ -71,7 +64,7 @@ def test_a_log_is_followed_and_a_resumed_run_replaces_its_points(tmp_path):
     """Records are copied before the run ends. Then the killed run resumes from its checkpoint at 64
     rollouts and logs another reward at 128 rollouts."""
     pytest.importorskip("tensorboard")
-    write_log(tmp_path, RECORDS[:4])
+    write_jsonl(tmp_path / "log.jsonl", RECORDS[:4])
     seen = []
 
     def to(folder, config):
@@ -81,9 +74,9 @@ def test_a_log_is_followed_and_a_resumed_run_replaces_its_points(tmp_path):
     thread.start()
     wait_for(lambda: len(seen) == 3)  # the header has no numbers
     again = [*RECORDS[:3], RECORDS[3] | dict(reward=0.25)]
-    write_log(tmp_path, again)
+    write_jsonl(tmp_path / "log.jsonl", again)
     wait_for(lambda: len(seen) == 6)
-    write_log(tmp_path, [*again, RECORDS[5]])
+    write_jsonl(tmp_path / "log.jsonl", [*again, RECORDS[5]])
     thread.join(60)
     assert not thread.is_alive() and len(seen) == 6
     assert read_back(tmp_path)["train/reward"] == {64: 0.5, 128: 0.25}
@@ -93,7 +86,7 @@ def test_wandb_has_the_records(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     folder = tmp_path / "easy/Bp4_n4"
-    write_log(folder, RECORDS)
+    write_jsonl(folder / "log.jsonl", RECORDS)
     import wandb
     mirror.follow(folder, mirror.to_wandb)
     run = wandb.run

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Hold, PATIENCE, ROOT, run_script, step_is, warm_python
+from conftest import Hold, PATIENCE, ROOT, capture, run_script, step_is, warm_python
 from safetensors.torch import load_file
 from test_models import tiny_model
 
@@ -30,8 +30,7 @@ def torchrun(script, *words, cwd=ROOT, ranks=TWO):
     """
     for _ in range(3):
         line = [warm_python(), *ranks, str(ROOT / script), *map(str, words)]
-        done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE,
-                              env=os.environ | dict(PYTHON_EXEC=warm_python()))
+        done = capture(line, cwd, env=os.environ | dict(PYTHON_EXEC=warm_python()))
         if not done.returncode or not re.search("Fatal Python error|connectFullMesh", done.stderr):
             break
         warnings.warn(done.stderr[-9000:], stacklevel=2)
@@ -283,10 +282,9 @@ def test_refused_on_several_ranks(tiny, tmp_path, word, message):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     (tmp_path / "one.jsonl").write_text(tiny.val.read_text().splitlines(True)[0])
-    done = subprocess.run([warm_python(), *TWO, str(ROOT / "train_grpo.py"), *tiny.words,
-                           "--B_p=4", "--n=4", "--C=480", word], cwd=tmp_path,
-                          capture_output=True, text=True,
-                          env=os.environ | dict(PYTHON_EXEC=warm_python()))
+    done = capture([warm_python(), *TWO, str(ROOT / "train_grpo.py"), *tiny.words, "--B_p=4",
+                    "--n=4", "--C=480", word], tmp_path,
+                   env=os.environ | dict(PYTHON_EXEC=warm_python()))
     ours = [line for line in done.stderr.splitlines() if line.startswith("train_grpo.py")]
     assert done.returncode != 0 and len(ours) == 1 and message in ours[0], done.stderr
     assert not (tmp_path / "runs").exists()

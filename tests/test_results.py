@@ -1,5 +1,4 @@
 """results/: replicas.py equals the trainer, and claims.py judges planted logs."""
-import json
 import random
 import sys
 import tarfile
@@ -12,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import config
 import train_grpo
 import verifier
-from conftest import ROOT
+from conftest import ROOT, write_jsonl
 sys.path.insert(0, str(ROOT / "results"))
 import claims
 import replicas
@@ -28,11 +27,8 @@ UPDATES = dict(both="--kl_coef=0.1 --entropy_coef=0.05",
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory):
     """Return a problem file of eight sums."""
-    path = tmp_path_factory.mktemp("problems") / "sums.jsonl"
-    lines = [dict(id=f"s{i}", prompt=f"{a}+{b}=", answer=str(a + b))
-             for i, (a, b) in enumerate(SUMS)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_jsonl(tmp_path_factory.mktemp("problems") / "sums.jsonl", [
+        dict(id=f"s{i}", prompt=f"{a}+{b}=", answer=str(a + b)) for i, (a, b) in enumerate(SUMS)])
 
 
 def cell_of(problems, words="", seeds=(0, 1), lrs=(0.05,)):
@@ -108,9 +104,7 @@ def plant(folder, study, rewards, seeds=8, problems=120):
             for C, p in ((0, 0.2), (1200, early), (9600, late), (16000, late)):
                 lines.append(dict(type="eval", set="val", rollouts=C, samples=4,
                                   correct=rng.binomial(4, p, problems).tolist()))
-            path = folder / study / f"{n}_{lr}_{seed}" / "log.jsonl"
-            path.parent.mkdir(parents=True)
-            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            write_jsonl(folder / study / f"{n}_{lr}_{seed}" / "log.jsonl", lines)
 
 
 @pytest.mark.parametrize("late, middle, says, verdict", [
