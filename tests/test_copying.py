@@ -5,12 +5,11 @@ repository and packages. A piece gets these and nothing else.
 """
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, capture
 
 
 def needs(node):
@@ -39,8 +38,7 @@ def lift(file, names):
 
 def run_alone(folder, *words):
     """Run python in `folder`, without the repository, and return its output."""
-    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
-                          timeout=900)
+    done = capture([sys.executable, *words], folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -108,10 +106,12 @@ def test_the_grader_alone(tmp_path):
     assert "config.py" not in files
     for text, verdict in ((r"\boxed{0.5}", "right"), (r"\boxed{0.6}", "wrong"), ("0.5", "wrong")):
         assert run_alone(tmp_path, "verifier.py", r"\frac{1}{2}", text) == f"{verdict}\n"
+    assert capture([sys.executable, "verifier.py"], tmp_path).returncode == 1
     code = r"""import verifier
-pairs = [("2", r"\boxed{1+1}"), ("2", r"\boxed{9^{9^{9^{9}}}!}")]
+pairs = [("2", rf"\boxed{{{text}}}") for text in ("1+1", "3", "1" * 2000, "9^{9^{9^{9}}}!")]
 print(*verifier.check_math(pairs, dict(verify_s=0.5, verify_bytes=1024)))"""
-    assert run_alone(tmp_path, "-c", code).split()[0] == "right"
+    *verdicts, endless = run_alone(tmp_path, "-c", code).split()
+    assert verdicts == ["right", "wrong", "error"] and endless != "right"
 
 
 def test_the_law_alone(tmp_path):
