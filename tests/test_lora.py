@@ -135,14 +135,6 @@ def test_a_run_that_starts_from_another_run(tiny, run, tmp_path):
         train_grpo.main(words)
 
 
-@pytest.mark.parametrize("words, message", [
-    (["--lora_rank=4", "--algo=ppo"], "--lora_rank=4: PPO"),
-    (["--lora_rank=-1"], "--lora_rank=-1: must be 0 or more")])
-def test_refused_with_adapters(tiny, words, message):
-    with pytest.raises(train_grpo.BadInput, match=message):
-        train_grpo.main([*tiny.words, "--B_p=4", "--n=4", "--C=480", *words])
-
-
 def test_adapters_train_on_one_gpu_and_need_peft(tiny, monkeypatch):
     words = [*tiny.words, "--B_p=4", "--n=4", "--C=480", "--lora_rank=4", "--device=cpu"]
     monkeypatch.setitem(sys.modules, "peft", None)
