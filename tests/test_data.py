@@ -1,6 +1,7 @@
 """Data sets in their published formats, made into problem files; duplicates; mixtures of splits."""
 import gzip
 import hashlib
+import io
 import json
 import random
 import shutil
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import config  # conftest.py has put the root on sys.path
-from conftest import load_script, refused, tree
+from conftest import load_script, refused, tree, write_jsonl
 from core import duplicates, engine, questions
 from core.problems import encode, read_problems
 import sample
@@ -63,12 +64,6 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def write_jsonl(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 # --------------------------------------------------------------------------------------------------
 # Published files
 
@@ -102,15 +97,12 @@ PLANTED = dict(
     leaked=(TEST[3][0], TEST[3][1], "against"),
     leaked_reworded=(TEST[4][0].replace("Find", "Calculate"), "15", "against"),
     leaked_number=(TEST[5][0].replace("m=5", "m=6"), "99", "against"),
-    no_question=("", "1", "empty"),
-    no_answer=(sentence("a"), "", "empty"),
+    no_question=("", "1", "empty"), no_answer=(sentence("a"), "", "empty"),
     null_answer=(sentence("b"), None, "empty"),
     two_answers=(sentence("c"), '["1", "2"]', "several_answers"),
-    wrapped=(sentence("d"), '["34"]', ""),
-    interval=(sentence("e"), "[1, 2]", ""),
+    wrapped=(sentence("d"), '["34"]', ""), interval=(sentence("e"), "[1, 2]", ""),
     long=("word " * 400, "1", "over_long"),
-    short=("Solve $x+1=2$.", "1", ""),
-    short_too=("Solve $x-1=2$.", "3", ""),
+    short=("Solve $x+1=2$.", "1", ""), short_too=("Solve $x-1=2$.", "3", ""),
     other_form=(f"{sentence('f')} Write {sentence('g', 4)[:-1]} 3 after \"####\".", "3",
                 "other_form"),
     unread=(sentence("h"), r"\frac{1}{2", "gold_unread"),
@@ -306,8 +298,14 @@ def test_any_two_named_columns(prepared, tmp_path):
 
 
 GOOD = dict(question="1+1?", answer="2")
+PARQUET = io.BytesIO()
+pq.write_table(pa.table(dict(question=[sentence(i) for i in range(999)], answer=["1"] * 999)),
+               PARQUET)
+RAW = PARQUET.getvalue()
 # {kind: (file, its rows or bytes, parts of the error; words of the command line)}
 BAD = {
+    "missing": ("x.parquet", None, []), "torn end": ("x.parquet", RAW[:-100], []),
+    "torn": ("x.parquet", RAW[:100] + bytes(19900) + RAW[20000:], []),
     "suffix": ("x.csv", b"question,answer\n1+1,2\n", [".parquet, .jsonl or .jsonl.gz"]),
     "packed": ("x.jsonl.gz", b"question,answer\n1+1,2\n", ["gzip"]),
     "line": ("x.jsonl", json.dumps(GOOD).encode() + b"\n{not json\n", ["x.jsonl:2"]),
@@ -327,32 +325,19 @@ BAD = {
     "no test file": ("x.jsonl", [GOOD], ["gone.jsonl"], "--against=gone.jsonl")}
 
 
-def refuses(guru, tmp_path, source, *words):
-    """Return the one line with which prepare.py refuses a source; it must write nothing."""
-    with pytest.raises(config.BadInput) as e:
-        guru.main([f"--data={tmp_path / 'out'}", "--against=none", "--model=none",
-                   f"--source={source}", *words])
-    assert not (tmp_path / "out").exists() and "\n" not in str(e.value)
-    return str(e.value)
-
-
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_input_is_one_line_and_writes_nothing(guru, tmp_path, kind):
     name, content, parts, *words = BAD[kind]
     if isinstance(content, bytes):
         (tmp_path / name).write_bytes(content)
-    else:
+    elif content:
         write_jsonl(tmp_path / name, content)
-    line = refuses(guru, tmp_path, tmp_path / name, *words)
+    with pytest.raises(config.BadInput) as e:
+        guru.main([f"--data={tmp_path / 'out'}", "--against=none", "--model=none",
+                   f"--source={tmp_path / name}", *words])
+    line = str(e.value)
+    assert not (tmp_path / "out").exists() and "\n" not in line
     assert all(part in line for part in parts or [str(tmp_path / name)]), line
-
-
-def test_missing_and_torn_parquet_files(guru, tmp_path):
-    source = write_verl(tmp_path / "x.parquet", [(sentence(i), "1") for i in range(999)])
-    raw = source.read_bytes()
-    for torn in (raw[:-100], raw[:100] + bytes(19900) + raw[20000:], None):
-        source.write_bytes(torn) if torn else source.unlink()
-        assert str(source) in refuses(guru, tmp_path, source)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -535,21 +520,6 @@ def test_a_box_in_the_question_is_kept():
     assert questions.question_and_prompt(heading)[1] == f"{heading} {BOX}"
 
 
-GOLDS = {"So 9 * 2 = $<<9*2=18>>18.\n#### 18": "18", "3+31=34\n#### 34": "34",
-         "#### 1,200": "1,200",
-         "b'34'": "34", 'b"3/4"': "3/4", "9 (apples)": "9", "[\"34\"]": "34", "['34']": "34",
-         r"Hence it is $\boxed{\frac{1}{2}}$.": r"\frac{1}{2}", "<answer>7</answer>": "7",
-         "The answer is 18.": "18", "Final answer: -3": "-3", "**12**": "12",
-         "5 (mod 7)": "5 (mod 7)",
-         "(1, 2]": "(1, 2]", "no solution": "no solution", r"x^{2}-1": r"x^{2}-1"}
-
-
-def test_golds():
-    assert {gold: questions.golds(gold)[0] for gold in GOLDS} == GOLDS
-    assert questions.golds(b"34") == ["34"] and questions.golds([3.0, ""]) == ["3"]
-    assert questions.golds(["proof", r"\text{proof}.", "notfound", "NaN", "?", "5"]) == ["5"]
-
-
 TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")],
           "2+3?", 1),
          ([dict(role="user", content=[dict(type="text", text="2+"), dict(type="text", text="3?")])],
@@ -560,8 +530,7 @@ TURNS = [([dict(role="system", content="You teach."), dict(role="user", content=
          ([{"from": "human", "value": "2+3?"}, {"from": "gpt", "value": "5"}], "2+3?", 0),
          ([{"from": "user", "value": "2+3?"}], "2+3?", 0),
          ('[{"role": "user", "content": "2+3?"}]', "2+3?", 0),
-         ("[{'role': 'user', 'content': '2+3?'}]", "2+3?", 0),
-         (["2+3?"], "2+3?", 0)]
+         ("[{'role': 'user', 'content': '2+3?'}]", "2+3?", 0), (["2+3?"], "2+3?", 0)]
 
 
 @pytest.mark.parametrize("prompt, question, earlier", TURNS)
@@ -590,9 +559,7 @@ def test_columns_that_belong_to_the_question(prepared):
         assert ("--question_key=body,question" in printed) == (not words)
 
 
-SHAPES = [  # (columns of a row, prompt, answer): GSM8K, MATH and DAPO
-    (dict(question="How many do two hold?", answer="9*2=<<9*2=18>>18.\n#### 18"),
-     "How many do two hold?", "18"),
+SHAPES = [  # (columns of a row, prompt, answer): MATH and DAPO; tests/test_gsm8k.py has GSM8K
     (dict(problem="Find $x$ if $2x=1$.", level="Level 1", type="Algebra",
           solution=r"So $x=\boxed{\frac12}$."), "Find $x$ if $2x=1$.", r"\frac12"),
     (dict(data_source="math_dapo", ability="MATH", extra_info=dict(index="9a9b6eb4"),
@@ -642,8 +609,7 @@ def test_split_all(tmp_path, script):
     splits = tmp_path / "splits/not_there"
     train, val = (ids(splits / f"all_{part}.jsonl") for part in ("train", "val"))
     assert not set(train) & set(val) and {*train, *val} == {str(i) for i in range(60)}
-    done = script("core.prepare", "easy", *words,
-                  env=dict(PYTHON=sys.executable, GPUS_PER_RUN="0"))
+    done = script("core.prepare", "easy", *words, env=dict(PYTHON=sys.executable, GPUS_PER_RUN="0"))
     assert done.code == 0 and ids(splits / "all_val.jsonl") == val, done.stderr
     refused(script("sample.py", *words, "--n_val=60"), "--n_val=60", "none of the 60")
 
@@ -668,12 +634,19 @@ REPAIRED = {
     r"\\frac{1}{2": None, r"\frac{1}{0}": None, r"\left(1,2": None, r"x^{": None,
     "Mara has three loaves and bakes two more every day of the week, so that after a week there "
     "are seventeen of them on the table.": None}
-# (gold in the file, gold that is kept): boxes of solutions, numbers of JSON and numpy, choices
+# (gold in the file, gold that is kept): texts around an answer, boxes of solutions, numbers of JSON
+# and numpy, choices
 KEPT = [
+    ("So 9 * 2 = $<<9*2=18>>18.\n#### 18", "18"), ("3+31=34\n#### 34", "34"),
+    ("#### 1,200", "1,200"), ("b'34'", "34"), ('b"3/4"', "3/4"), ("9 (apples)", "9"),
+    ('["34"]', "34"), ("['34']", "34"), (r"Hence it is $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
+    ("<answer>7</answer>", "7"), ("The answer is 18.", "18"), ("Final answer: -3", "-3"),
+    ("**12**", "12"), ("5 (mod 7)", "5 (mod 7)"), ("(1, 2]", "(1, 2]"),
+    ("no solution", "no solution"), (r"x^{2}-1", r"x^{2}-1"), ([3.0, ""], "3"),
+    (["proof", r"\text{proof}.", "notfound", "NaN", "?", float("nan"), "5"], "5"),
     (r"So $x=\boxed 9$.", "9"), (r"So it is $\boxed{7}$. We could also see \boxed{7}.", "7"),
     (r"So $\boxed12$.", "12"), (r"$x = \boxed{1}$ and $x = \boxed{-2}$.", None),
-    (r"First \boxed{3}, and then \boxed{\frac{1}{2}}.", None),
-    (r"It is \boxed{\boxed{5}}.", "5"),
+    (r"First \boxed{3}, and then \boxed{\frac{1}{2}}.", None), (r"It is \boxed{\boxed{5}}.", "5"),
     (1e23, "10^{23}"), (-6e25, r"-6\times 10^{25}"), (3e-36, r"3\times 10^{-36}"),
     (-1e30, "-10^{30}"),
     (7.0, "7"), (0.5, "0.5"), (6.02e23, r"6.02\times 10^{23}"), (2.0 ** 52, "4503599627370496"),
