@@ -13,7 +13,7 @@ import sys
 
 import pytest
 import torch
-from conftest import (Hold, PATIENCE, ROOT, executable, fake_node, linked, logs, run_sweep,
+from conftest import (Hold, PATIENCE, ROOT, capture, executable, fake_node, linked, logs, run_sweep,
                       step_is, tree, warm_python)
 
 import config
@@ -120,9 +120,8 @@ def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):
              "--nproc_per_node=2 --shutdown-timeout=600 -- train_grpo.py --recipe=easy ")
     assert all(line.startswith(start)
                and shlex.split(line)[-1].startswith(f"--out={out}/Bp2_n") for line in lines)
-    run = subprocess.run(["bash", "-c", f"exec env {lines[0]}"], cwd=ROOT, capture_output=True,
-                         text=True, timeout=PATIENCE,
-                         env=os.environ | dict(PYTHON_EXEC=warm_python()))
+    run = capture(["bash", "-c", f"exec env {lines[0]}"],
+                  env=os.environ | dict(PYTHON_EXEC=warm_python()))
     assert run.returncode == 0, run.stderr[-3000:]
     (records,) = logs(out).values()
     assert records[0]["ranks"] == 2
@@ -149,8 +148,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["prepare.py: GPUS_PER_RUN=1", "0 GPUs"]),
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
     (dict(GPUS_PER_RUN="two"), ["sweep.py: GPUS_PER_RUN=two"]),
-    (dict(GPUS_PER_RUN="2", BPS="4 3"), ["--B_p=3", "2 processes of GPUS_PER_RUN", "B_p is 4"]),
-])
+    (dict(GPUS_PER_RUN="2", BPS="4 3"), ["--B_p=3", "2 processes of GPUS_PER_RUN", "B_p is 4"])])
 def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
     env = dict(CUDA_VISIBLE_DEVICES="5,6,7") | env
     # a dry run plans for another machine, so the GPUs here do not matter
@@ -178,8 +176,7 @@ exec '{sys.executable}' "$@"
 """)
 
     def install(*words):
-        return subprocess.run(["bash", "run_sweep.sh", "env", *words], cwd=clone, env=node,
-                              check=True, capture_output=True).stdout
+        return capture(["bash", "run_sweep.sh", "env", *words], clone, env=node, check=True).stdout
     assert install(*words) and not install(*words)  # the second call has nothing to install
     (pip,) = given.read_text().splitlines()
     assert " -r requirements.txt" in pip and (" -r requirements-vllm.txt" in pip) == want
@@ -197,9 +194,8 @@ exec '{sys.executable}' "$@"
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
     """If torch sees fewer GPUs, one line says so. Without it the sweep would use the CPU."""
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
-    done = subprocess.run([sys.executable, "-m", "core.prepare", "easy", *tiny.words,
-                           "--ns=2 4", "--bps=2", "--C=64", "--eval_every=16", *words],
-                          cwd=ROOT, env=node | env, capture_output=True, text=True)
+    done = capture([sys.executable, "-m", "core.prepare", "easy", *tiny.words, "--ns=2 4",
+                    "--bps=2", "--C=64", "--eval_every=16", *words], env=node | env)
     if not ends:
         assert done.returncode == 0 and not done.stderr, done
         return
@@ -251,8 +247,7 @@ def test_the_kernel_of_the_probe(tmp_path):
     """If Triton is installed, its interpreter runs the kernel on a CPU."""
     pytest.importorskip("triton")
     line = "from core import probe; probe.compile_kernel('cpu')"
-    done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True,
-                          env=os.environ | dict(TRITON_INTERPRET="1"))
+    done = capture([sys.executable, "-c", line], env=os.environ | dict(TRITON_INTERPRET="1"))
     assert done.returncode == 0, done.stderr
 
 
@@ -261,15 +256,13 @@ def test_the_embedded_model_trains_on_the_cpu(tmp_path, world, env, given):
     """It does so without vLLM and even if there are GPUs, unless GPUS_PER_RUN is set."""
     node, (say, noted) = fake_node(tmp_path / "bin", 2, 80) | env, note(tmp_path)
     # the runs fail, and so does the sweep
-    subprocess.run(["bash", "run_sweep.sh", "easy"], cwd=ROOT, capture_output=True,
-                   env=node | dict(LAUNCH=say, NS="4 16", SEEDS="0", OUT=str(tmp_path / "o"),
-                                   JOBS="2"))
+    capture(["bash", "run_sweep.sh", "easy"], env=node | dict(
+        LAUNCH=say, NS="4 16", SEEDS="0", OUT=str(tmp_path / "o"), JOBS="2"))
     noted = noted()
     assert [gpu for gpu, _ in noted] == given
     assert all(("--device=auto" in words) == bool(env) for _, words in noted)
-    files = subprocess.run([sys.executable, "-m", "core.sweep", "requirements",
-                            *["--device=auto"] * bool(env)], cwd=ROOT, capture_output=True,
-                           env=node | dict(PYTHON=""), text=True).stdout.split()
+    files = capture([sys.executable, "-m", "core.sweep", "requirements",
+                     *["--device=auto"] * bool(env)], env=node | dict(PYTHON="")).stdout.split()
     assert ("requirements-vllm.txt" in files) == bool(env)
 
 
@@ -312,18 +305,18 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     line = [warm_python(), "-m", "core.prepare", "hard", f"--data={data}", f"--runs={out}", *words,
             "--s=100", "--s_zero=0", "--device=cpu"]
     node = fake_node(tmp_path / "bin", 2, 80) | dict(GPUS_PER_RUN="1")
-    place, ids = dict(cwd=ROOT, text=True), [json.loads(line)["id"] for line in open(tiny.train)]
+    ids = [json.loads(line)["id"] for line in open(tiny.train)]
     # each shard has every second problem, and waits with the count of its third one
     hold = Hold(tmp_path / "hold", f"isinstance(x, dict) and x.get('id') in {ids[4:6]} and "
                 "'correct' in x")
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               env=node | hold.env, **place)
+                               env=node | hold.env, cwd=ROOT, text=True)
     hold.wait(2, process)
     process.send_signal(signal.SIGHUP)
     text = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130 and re.search("stopping: [12] job", text), text
     before = tree(data)
-    done = subprocess.run(line, capture_output=True, env=node, **place)
+    done = capture(line, env=node)
     assert done.returncode == 0 and all(f"shard {i}/2 is measured" in done.stdout for i in (0, 1))
     for name in (f"splits/model/pass_rates.{i}of2.jsonl" for i in (0, 1)):
         after = (data / name).read_bytes()
@@ -350,9 +343,8 @@ def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
                                       for key in ("model", "data", "ns", "C")]
         grid = sweep.cells(sweep.sweep_config(preset, words))
         assert min(config.derive(c)["M"] for c in grid) >= 150, env
-        done = subprocess.run([sys.executable, "-m", "core.sweep", "run", preset, *words,
-                               f"--runs={tmp_path}/runs"], cwd=ROOT, capture_output=True, text=True,
-                              env=node | env | dict(LAUNCH=say))
+        done = capture([sys.executable, "-m", "core.sweep", "run", preset, *words,
+                        f"--runs={tmp_path}/runs"], env=node | env | dict(LAUNCH=say))
         given, size = noted(), int(env["GPUS_PER_RUN"])
         if size > cards:
             assert done.returncode == 2 and not given and f"there are {cards} GPUs" in done.stderr
