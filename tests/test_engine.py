@@ -219,12 +219,6 @@ def test_ends_of_the_inverse_cdf():
         assert engine.sample_tokens(many, torch.tensor([1.0]), 1.0, 1.0)[0] < 200_000
 
 
-def test_seeds_of_rollouts_differ():
-    keys = [(seed, part, step, j) for seed in (0, 1) for part in ("train", "val")
-            for step in (1, 2) for j in (0, 1)]
-    assert len({engine.rollout_seed(*key) for key in keys}) == len(keys)
-
-
 def test_bf16_on_a_cpu(hf):
     """With bf16, the engine decodes with a bf16 copy that `load` updates; trained weights are fp32.
 

@@ -1,8 +1,6 @@
 """data/reasoning_gym/prepare.py and --verifier=reasoning_gym: problems, grades, hostile answers."""
 import json
-import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -12,7 +10,7 @@ import sample
 import verifier
 from core import sandbox
 from core import gym_problems as gym
-from conftest import ROOT, load_prepare, refused, run_script, tree
+from conftest import capture, load_prepare, refused, run_script, tree
 from config import BadInput
 from test_verifier import Naive, close, cpu, grade
 from core.sandbox import ERROR
@@ -29,8 +27,7 @@ PROBES = ["?", "0", "nan"]  # wrong answers
 
 # (task, wrong answer that the library accepts); the test fills in the names in braces
 CHEATS = [("countdown", "0j*({sum})-{target}j*1j"), ("countdown", "(x-x)*({sum})+({xs})/x"),
-          ("puzzle24", "4*6*1*1"), ("puzzle24", "7*7/2*1"), ("puzzle24", "2*2*2*3"),
-          ("puzzle24", "0j*({sum})-24j*1j"),
+          ("puzzle24", "4*6*1*1"), ("puzzle24", "2*2*2*3"), ("puzzle24", "0j*({sum})-24j*1j"),
           ("number_sorting", "[{nans}]"), ("number_sorting", "[{texts}]"),
           ("number_sorting", "[{escaped}]"), ("complex_arithmetic", "nan"),
           ("complex_arithmetic", "nan+nanj"), ("complex_arithmetic", "nan + 1i")]
@@ -212,8 +209,7 @@ for text in json.loads(sys.argv[2]):
         print("evaluated")
 """
     for how in ("tamed", "untamed"):
-        done = subprocess.run([PYTHON, "-c", run, how, json.dumps(texts)],
-                              cwd=ROOT, capture_output=True, text=True)
+        done = capture([PYTHON, "-c", run, how, json.dumps(texts)])
         count = done.stdout.count("refused")
         assert done.returncode == 0 and count == (len(texts) if how == "tamed" else 0), done
         assert place.exists() == (how == "untamed")  # without `tame` the attack succeeds
@@ -241,7 +237,7 @@ try:
 except PermissionError as e:
     print(e)
 """
-    done = subprocess.run([PYTHON, "-c", run, tmp_path], cwd=ROOT, capture_output=True, text=True)
+    done = capture([PYTHON, "-c", run, tmp_path])
     assert done.stdout.endswith(" in a verifier\n"), done
     assert (tmp_path / "d").is_dir() and (tmp_path / "f").read_text() == "here"
     assert not (tmp_path / "g").exists()
@@ -294,8 +290,7 @@ def test_a_task_that_has_few_problems(script, pool, tmp_path, capsys):
 
 @named("words, says", [
     (["--task=countdwn"], "--task=countdwn: .* the nearest is countdown"),
-    ([], "--task=: .* expected one of .*countdown"),
-    (["--task=composite"], "no such task"),
+    ([], "--task=: .* expected one of .*countdown"), (["--task=composite"], "no such task"),
     (["--task=coin_flip"], "no such task"),
     (["--task=gcd", "--task_args=" + "[" * 10**5], "not JSON"),
     (["--task=gcd", "--task_args={1}"], "--task_args=.1.: not JSON"),
@@ -339,13 +334,3 @@ def test_begin(tiny, tmp_path):
     (tmp_path / "p.jsonl").write_text('{"id": 1, "prompt": "a", "answer": "b", "begin": 3}\n')
     with pytest.raises(BadInput, match="p.jsonl:1: begin=3: expected a string"):
         sample.read_problems(tmp_path / "p.jsonl")
-
-
-def test_run_sweep_passes_a_task_on(tmp_path):
-    env = os.environ | dict(TASK="countdown", DATA="data/reasoning_gym", DRY_RUN="1", NS="8",
-                            BPS="32", MODEL="Qwen/Qwen2.5-1.5B-Instruct", C="1e5",
-                            OUT=str(tmp_path))
-    done = subprocess.run(["bash", str(ROOT / "run_sweep.sh"), "easy"], env=env,
-                          capture_output=True, text=True)
-    assert done.returncode == 0 and "--verifier" not in done.stdout, done
-    assert "--data=data/reasoning_gym" in done.stdout and done.stdout.count("train_grpo.py") == 1

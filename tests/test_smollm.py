@@ -82,16 +82,16 @@ def test_a_few_updates(smollm, tmp_path):
     """Train the real model for three updates, in bf16 if the CPU supports it.
 
     The run is evaluated before and after training only, and prints nothing about vLLM. It keeps no
-    checkpoint, so a larger C cannot continue it.
+    checkpoint.
     """
     val = sample.read_problems(HERE / "val.jsonl")[:4]
     sample.write_problems(tmp_path / "val.jsonl", val)
     bf16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     words = ["--data=data/smollm", f"--train_set={HERE / 'problems.jsonl'}", "--recipe=easy",
              f"--val_set={tmp_path / 'val.jsonl'}", f"--out={tmp_path / 'run'}", "--B_p=2", "--n=4",
-             "--dtype=bf16" if bf16 else "--dtype=fp32",
-             "--threads=1", "--eval_every=0", "--keep_last=false"]
-    done = run_script("train_grpo.py", *words, "--C=24")
+             "--dtype=bf16" if bf16 else "--dtype=fp32", "--threads=1", "--eval_every=0",
+             "--keep_last=false", "--C=24"]
+    done = run_script("train_grpo.py", *words)
     assert done.code == 0 and "vLLM" not in done.stderr, done
     records = read_log(tmp_path / "run/log.jsonl")
     steps = [r for r in records if r["type"] == "step"]
@@ -104,10 +104,6 @@ def test_a_few_updates(smollm, tmp_path):
     assert all(0 < r["grad_norm"] < 1000 and r["response_len"] <= 6 for r in steps), steps
     assert (tmp_path / "run/model/model.safetensors").exists()
     assert not list((tmp_path / "run").glob("ckpt/step_*"))
-    before = (tmp_path / "run/log.jsonl").read_bytes()
-    done = run_script("train_grpo.py", *words, "--C=32")
-    assert done.code == 2 and "its checkpoints are gone" in done.stderr, done
-    assert (tmp_path / "run/log.jsonl").read_bytes() == before
 
 
 def test_vllm_on_the_real_model(loaded):

@@ -181,23 +181,6 @@ def test_the_asynchronous_scheduler_of_a_gpu(opened, asynchronous):
     plain.load(full_weights(model))
 
 
-def test_one_queue_gives_the_rollouts_of_one_call(opened):
-    """`stream` yields the rollouts of `generate`, also if vLLM gets few prompts at a time."""
-    vllm, _, cfg, _, prompts = opened
-    seeds = [engine.rollout_seed("queue", j) for j in range(24)]
-    whole = vllm.generate(prompts, 8, seeds)
-    vllm.cfg = dict(cfg, gen_batch=16)  # vLLM gets about four prompts at a time
-    try:
-        ended = {j: rollouts for (j,), rollouts in vllm.stream(prompts, 8, seeds)}
-    finally:
-        vllm.cfg = cfg
-    assert sorted(ended) == list(range(24)) != list(ended)
-    for j, rollouts in ended.items():
-        rows, T = slice(8 * j, 8 * j + 8), rollouts["tokens"].shape[1]
-        assert torch.equal(rollouts["length"], whole["length"][rows])
-        assert torch.equal(rollouts["tokens"], whole["tokens"][rows, :T])
-
-
 def test_training_run_and_its_continuation(world, script, tmp_path):
     """Make three updates, and one more after a resume, at an lr at which stale weights would show.
     """
@@ -231,4 +214,3 @@ def test_vllm_is_not_installed(monkeypatch, gpu, word, message):
             engine.engine_name(cfg)
     else:
         assert engine.engine_name(cfg) == "hf"
-
