@@ -206,8 +206,7 @@ def tiny(tmp_path_factory, prepare):
     """Return a random Llama and 24 problems: paths, and .words, arguments for any script.
 
     Its answers are almost never right. Its weights are large, so that no distribution over tokens
-    is near uniform.
-    """
+    is near uniform."""
     import numpy as np
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -253,8 +252,7 @@ def fake_node(folder, cards, gigabytes, seen=None, driver=""):
     """Return an environment in which a sweep can be planned for `cards` GPUs of `gigabytes` GB.
 
     In it nvidia-smi lists the GPUs, and core/probe.py reports that torch can use `seen` of them
-    (default: all), with the reason `driver`.
-    """
+    (default: all), with the reason `driver`."""
     mib = int(gigabytes * 1e9) >> 20
     lines = "".join(f"GPU {i}: NVIDIA Fake {gigabytes}GB (UUID: GPU-{i})\n" for i in range(cards))
     executable(folder / "nvidia-smi", f"""case "$*" in -L) printf '{lines}' ;;

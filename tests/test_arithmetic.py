@@ -140,8 +140,7 @@ def test_splits_from_planted_counts():
     """Each split has the problems of its band or level.
 
     Problem i has i % 17 of 16 rollouts solved. Every fifth problem with 0 of 16 has 0 of 128. Every
-    third problem with 8 of 16 has 64 of 128.
-    """
+    third problem with 8 of 16 has 64 of 128."""
     problems, counts = [dict(id=str(i), prompt=str(i), answer=str(i)) for i in range(3400)], {}
     for i in range(3400):
         counts[str(i)] = {0: 0, 16: i % 17}
@@ -236,8 +235,7 @@ def test_rows_are_unbiased_for_all_problems_and_for_a_split():
     """The table is right for problems with known pass rates.
 
     A row of a split must not use the rollouts that chose the split, because they would be off by
-    5 points or more.
-    """
+    5 points or more."""
     rng = np.random.default_rng(3)
     rates = rng.beta(0.6, 1.0, 20000)
     first, second = rng.binomial(16, rates), rng.binomial(16, rates)
@@ -289,8 +287,7 @@ def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
 def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
     """Measuring 100 problems again gives the shipped counts for at least 98 of them.
 
-    Other processors round differently, which may change a few rollouts.
-    """
+    Other processors round differently, which may change a few rollouts."""
     cfg = config.parse([])
     model, tokenizer = base
     rates = collections.defaultdict(dict)
@@ -328,8 +325,7 @@ def test_shipped_rates_are_used(own, tmp_path, monkeypatch, capsys):
     """Shipped pass rates and their levels are used, and no model is loaded.
 
     The levels are used even if the call asks for none. The model's folder may have moved, and
-    the file may be joined from shards.
-    """
+    the file may be joined from shards."""
     monkeypatch.setattr(engine, "open_engine", None)
     for word in ("--s_zero=8", "--s_zero=0"):
         out = tmp_path / word
@@ -407,8 +403,7 @@ def test_torn_pass_rates(own, tmp_path, damage, capsys):
 def test_prepare(prepare, tmp_path, monkeypatch, capsys):
     """prepare.py writes the problems, and a model if its folder is inside the data folder.
 
-    The weights depend only on the seed and on the folder's name.
-    """
+    The weights depend only on the seed and on the folder's name."""
     monkeypatch.setattr(prepare, "MODELS", dict(base=(2, 32, 3), narrow=(1, 64, 2)))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(prepare, "POOL", 50)

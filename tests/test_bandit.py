@@ -128,8 +128,7 @@ def test_the_world_follows_its_keys():
 
 def test_a_log_depends_only_on_its_config(tmp_path, capsys):
     """A seed writes the same log alone and with others, and a larger C continues it. Finished runs
-    are not repeated. Another world has another folder.
-    """
+    are not repeated. Another world has another folder."""
     def bandit(verb, name, *more):
         b.main([verb, *SMALL.split(), "--ns=4", "--bps=4", f"--runs={tmp_path / name}", *more])
 
@@ -174,8 +173,7 @@ def test_the_analysis_runs_on_it_unchanged(swept, script):
 
 def test_counts_are_binomial_about_the_exact_pass_rates(swept):
     """Repeat a run for its exact pass rates p. The mean squared z-score of the counts with p in
-    [0.1, 0.9] is 1 within 4 standard errors.
-    """
+    [0.1, 0.9] is 1 within 4 standard errors."""
     records = read_log(next(swept.glob("*n16_seed0*/log.jsonl")))
     cfg, z = records[0]["config"], []
     run = b.Run(cfg, b.make_world(cfg), [0])
@@ -234,8 +232,7 @@ def test_bad_input_is_one_line(words, says, tmp_path):
 
 def test_late_gain_and_near_on_planted_rewards(study):
     """The planted n = 4 is best early, by 2 points, and n = 16 late, by 3 points, at another lr.
-    Eight seeds share most of their noise.
-    """
+    Eight seeds share most of their noise."""
     rng = np.random.default_rng(0)
     # (L, N, E)
     mean = np.array([[[.20, .30], [.24, .30], [.22, .26]], [[.20, .28], [.20, .29], [.20, .33]]])
@@ -249,8 +246,7 @@ def test_late_gain_and_near_on_planted_rewards(study):
 
 def test_late_gain_and_near_if_all_n_are_equal(study):
     """Of 1,500 intervals of `late_gain`, 85 to 93% cover 0. In 7 to 13% of 1,000 draws `near` drops
-    one of two n.
-    """
+    one of two n."""
     rng = np.random.default_rng(0)
     gains = np.array([study.late_gain(rng.standard_normal((3, 5, 8, 2)))[:2] for _ in range(1500)])
     assert 0.85 < np.mean(np.abs(gains[:, 0]) <= gains[:, 1]) < 0.93

@@ -20,8 +20,7 @@ class StandIn:
     """The part of vLLM's LLM that VLLMEngine uses. At most `slots` rollouts get a token per step.
 
     lengths: the length of a rollout by its seed. calls: all calls in order. busy: the number of
-    rollouts decoding at each step.
-    """
+    rollouts decoding at each step."""
 
     def __init__(self, *_, lengths=lambda seed: 3, slots=8, **settings):
         self.settings, self.lengths, self.slots = settings, lengths, slots
@@ -87,8 +86,7 @@ class StandIn:
 @pytest.fixture
 def opened(monkeypatch):
     """Return opened(alone, lengths, **config), which returns a VLLMEngine that uses StandIn and the
-    settings of a GPU. alone: False if a trainer uses the same GPU.
-    """
+    settings of a GPU. alone: False if a trainer uses the same GPU."""
     import vllm.platforms
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=1, chat_template=None,
@@ -106,8 +104,7 @@ def opened(monkeypatch):
 
 def test_the_settings_of_a_gpu(opened, monkeypatch):
     """Next to a trainer, vLLM takes the share gpu_memory and frees it during an update. Without a
-    trainer, vLLM takes 0.9 of the GPU, or what is free.
-    """
+    trainer, vLLM takes 0.9 of the GPU, or what is free."""
     beside, alone = opened(False, gpu_memory=0.43).llm.settings, opened(True).llm.settings
     assert beside["gpu_memory_utilization"] == 0.43 and beside["enable_sleep_mode"]
     assert alone["gpu_memory_utilization"] == 0.9 and not alone["enable_sleep_mode"]
@@ -140,8 +137,7 @@ def test_only_the_trainer_shares_the_gpu_with_the_engine(monkeypatch, tiny, rank
 
 def test_the_order_around_an_update(opened):
     """vLLM wakes its weights, loads new ones, wakes its cache and drops the cached prefixes. Sleep
-    level 2 copies nothing to the host.
-    """
+    level 2 copies nothing to the host."""
     made = opened(False)
     made.generate([[5]], 2, [0])
     made.sleep()
@@ -162,8 +158,7 @@ def long_tail(seed):
 
 def test_one_queue_keeps_the_engine_busy(opened):
     """64 prompts with two rollouts each, eight rollouts at a time. Separate calls for eight
-    rollouts wait for the longest of each eight. One queue waits only for the longest of all.
-    """
+    rollouts wait for the longest of each eight. One queue waits only for the longest of all."""
     prompts, seeds = [[5 + j % 7] for j in range(64)], [1000 * j for j in range(64)]
     made = opened(True, long_tail)
     whole = made.generate(prompts, 2, seeds)
@@ -193,8 +188,7 @@ def test_the_queue_holds_no_more_than_it_needs(opened):
 
 def test_difficulty_is_written_as_problems_end(opened, tmp_path, monkeypatch):
     """A measurement is killed during its longest rollouts. Problems that were graded are in the
-    file. The next start draws only the others, and gets the counts of a run without a kill.
-    """
+    file. The next start draws only the others, and gets the counts of a run without a kill."""
     monkeypatch.setitem(verifier.REWARDS, "even", lambda problem, text, cfg: float(len(text) % 2))
     problems = [dict(id=str(j), prompt=str(j), answer="1") for j in range(40)]
     prompts = [[5 + j] for j in range(40)]

@@ -147,8 +147,7 @@ def test_rows_that_are_kept_and_their_manifest(made, model):
 
 def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
     """A prompt of exactly the limit is kept; one more byte is too long. Both fit without the
-    template's 12 tokens.
-    """
+    template's 12 tokens."""
     limit = 200
     asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x"
              for i in (0, 1)]
@@ -241,8 +240,7 @@ def clone(tmp_path):
 def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
     """Without --data and --against, the Guru script makes AIME24's problem file first.
 
-    It works from another working directory, and reads what `hf download --local-dir` wrote.
-    """
+    It works from another working directory, and reads what `hf download --local-dir` wrote."""
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
     done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data",
@@ -277,8 +275,7 @@ def test_any_two_named_columns(prepared, tmp_path):
     """--question_key and --answer_key name any two columns.
 
     The files: gzipped JSONL with a dotted key; parquet with a dot in a column's name, and with
-    floats for integers, as pandas writes them.
-    """
+    floats for integers, as pandas writes them."""
     asked = [sentence(i) for i in range(3)]
     rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])),
             # half of a surrogate pair, which becomes "?"
@@ -482,8 +479,7 @@ WRAPPED = dict(dapo=DAPO, gsm8k=GSM8K, math=MATH, qwen=QWEN, r1=R1,
 @pytest.mark.parametrize("name", WRAPPED)
 def test_problems_inside_an_instruction(prepared, tmp_path, name):
     """All 30 test problems are found inside an instruction, and no other problem is, also if the
-    test problems have the instruction. A kept prompt asks for one form of the answer.
-    """
+    test problems have the instruction. A kept prompt asks for one form of the answer."""
     before, after = WRAPPED[name]
     others = [dict(question=before + sentence(i) + after, answer="1") for i in range(5)]
     around = [dict(question=before + q + after, answer=a) for q, a in TEST]

@@ -42,8 +42,7 @@ def same_rollouts(a, b):
 
 def full_forward(model, prompt, response, temperature):
     """Return log-probs (k + 1, V) after the prompt and after each of the k response tokens, from
-    one forward pass of transformers without a cache.
-    """
+    one forward pass of transformers without a cache."""
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([prompt + response]),
                        use_cache=False).logits[0].double()
@@ -88,8 +87,7 @@ def test_every_file_that_names_an_end_counts(hf, config_says, template, want):
     """Stop tokens come from generation_config.json, from the tokenizer and from the chat template.
 
     Often one of the three has only the end token of the base model, which a chat model never writes
-    at the end of a turn.
-    """
+    at the end of a turn."""
     model, tokenizer = copy.deepcopy(hf[:2])
     end = "7" if want == "[end]" else "[end]"  # 7 is a token that the model draws now and then
     tokenizer.add_special_tokens(dict(additional_special_tokens=[end]))
@@ -116,8 +114,7 @@ def test_rollouts_do_not_depend_on_gen_batch(hf):
 def test_the_output_layer_is_not_copied_for_each_prompt(hf):
     """Given a slice of hidden states, torch copies frozen weights once per row.
 
-    For 64 prompts and a vocabulary of 49,000 tokens, the copies took 3.6 GB.
-    """
+    For 64 prompts and a vocabulary of 49,000 tokens, the copies took 3.6 GB."""
     from torch.profiler import ProfilerActivity, profile
     frozen = copy.deepcopy(hf[0]).requires_grad_(False)
     V, H = frozen.lm_head.weight.shape
@@ -154,8 +151,7 @@ def test_a_rollout_depends_on_its_seed_and_number_only(hf):
 def chi2_p(tokens, logp):
     """Return the p-value of a chi-square test that `tokens` come from exp(logp).
 
-    Tokens expected fewer than 5 times form one class.
-    """
+    Tokens expected fewer than 5 times form one class."""
     expected, seen = len(tokens) * logp.exp(), torch.bincount(tokens, minlength=len(logp)).double()
     rare = expected < 5
     expected, seen = [torch.cat([x[~rare], x[rare].sum()[None]]) for x in (expected, seen)]
@@ -169,8 +165,7 @@ def test_sampling_follows_the_distribution(hf, temperature):
     """Test the first token, and the second token after the most frequent first token.
 
     A correct sampler fails with one seed in 2,500 (four tests at 1e-4; the seed is fixed). The same
-    test rejects a wrong temperature.
-    """
+    test rejects a wrong temperature."""
     prompt, N = hf[2][0], 20000
     tokens = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=2, temperature=temperature,
                   gen_batch=N)["tokens"]
@@ -187,8 +182,7 @@ def test_sampling_follows_the_distribution(hf, temperature):
 def test_top_p(hf):
     """Tokens come from the smallest set of likeliest tokens with mass top_p, renormalised.
 
-    A correct sampler fails with one seed in 10,000.
-    """
+    A correct sampler fails with one seed in 10,000."""
     prompt, N, top_p = hf[2][0], 20000, 0.7
     out = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=1, top_p=top_p, gen_batch=N)
     p, nucleus, mass = full_forward(hf[0], prompt, [], 0.6)[0].exp().tolist(), [], 0.0
@@ -223,8 +217,7 @@ def test_bf16_on_a_cpu(hf):
     """With bf16, the engine decodes with a bf16 copy that `load` updates; trained weights are fp32.
 
     Log-probs of the two differ by rounding. auto is fp32 on a CPU and decodes with the model
-    itself.
-    """
+    itself."""
     for dtype, cpu, cuda in (("auto", False, True), ("fp32", False, False), ("bf16", True, True)):
         assert engine.is_bf16(dtype, "cpu") == cpu
         assert engine.is_bf16(dtype, torch.device("cuda:1")) == cuda

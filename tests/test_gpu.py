@@ -33,8 +33,7 @@ def test_vllm_sleeps_and_wakes_with_the_same_tokens(world):
     """After sleep and load, the same weights give the same tokens, and other weights do not.
 
     While vLLM sleeps, its memory is free for an update. If two tokens have the same probability in
-    bf16, either may be sampled, so only 99% of the tokens must be the same.
-    """
+    bf16, either may be sampled, so only 99% of the tokens must be the same."""
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gpu_memory=0.3"])
     model, tokenizer = engine.load_model(world.base, "cuda")
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:64]

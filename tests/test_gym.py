@@ -61,8 +61,7 @@ def verdicts(problem, *answers, **changes):
 def test_every_task_is_graded_from_its_file(pool):
     """After a round trip through JSON, a task's own answer is right, except in FREE and NOT_JSON.
 
-    Wrong answers are right only in tasks of LEFT_OUT.
-    """
+    Wrong answers are right only in tasks of LEFT_OUT."""
     names, accept_all = gym.tasks(), set()
     assert len(names) == 103 and not gym.LEFT_OUT & set(names)
     for name in [*names, "coin_flip", "game_of_life_halting"]:
@@ -147,8 +146,7 @@ def test_hostile_answers(pool, tmp_path):
     """These tasks have verifiers that evaluate answers as Python.
 
     No hostile answer is executed, is right or takes longer than its limit. The next honest answer
-    is graded.
-    """
+    is graded."""
     place, limit = tmp_path / "pwned", 1.0
     open_ = f"open('{place}', 'w')"
     chars = "+".join(f"chr({ord(c)})" for c in open_)
@@ -179,8 +177,7 @@ def smuggled(code):
     """Return a formula that runs `code` if Python evaluates the formula.
 
     The formula has no quotes, no dots before ASCII letters and no known words. bytes.fromhex makes
-    the string of the code from names of symbols.
-    """
+    the string of the code from names of symbols."""
     name, digits = wide("name"), re.findall(r"\d+[a-f]?|[a-f]", code.encode().hex())
     text = "(" + "+".join(f"é{part}.{name}" for part in digits) + ")"
     text += f".{wide('replace')}(é.{name},x.{name}.{wide('strip')}(x.{name}))"

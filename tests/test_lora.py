@@ -50,8 +50,7 @@ def test_only_adapters_are_trained_and_they_begin_at_the_base_model(tiny):
 def test_adapters_merged_switched_off_and_removed(tiny):
     """The merged weights, in the engine or in place, give the log-probs of the model with adapters.
 
-    With its adapters off, the model has the log-probs of the base model.
-    """
+    With its adapters off, the model has the log-probs of the base model."""
     base, _ = engine.load_model(tiny.model, "cpu")
     model = adapted_model(tiny)
     plain, adapted = logps(base), logps(model)

@@ -70,8 +70,7 @@ def make_model(folder):
     training, and its splits would differ on another processor. A token's embedding has a 1 for the
     token's kind and a constant 1. The only attention head attends to the summand, because no other
     token has a key, and adds the summand's kind. The output layer turns kinds into logits: after
-    \boxed{ the logits of the two answers, elsewhere those of the next token of the form.
-    """
+    \boxed{ the logits of the two answers, elsewhere those of the next token of the form."""
     H, K = 128, 30.0  # hidden size; a logit far above all others
     ID = {word: i for i, word in enumerate(VOCAB)}
     kind = {"<|assistant|>": 97, r"\boxed{": 98, "answer": 99, "}": 100, "other": 101}
@@ -252,8 +251,7 @@ def sweep(world, tmp_path, *words, **env):
 def test_a_level_to_train_on_is_measured_and_a_misspelt_name_is_not(world, tmp_path):
     """If train_set is missing, run_sweep.sh measures levels only if train_set is a level.
 
-    If the name of train_set is a mixture or is misspelt, nothing is measured.
-    """
+    If the name of train_set is a mixture or is misspelt, nothing is measured."""
     said = tmp_path / "said"
     python = executable(tmp_path / "python", f'case "$1" in sample.py) echo "$@" >> {said}; '
                         f'exit 3;; esac\nexec "{sys.executable}" "$@"\n', "/bin/sh")
@@ -333,8 +331,7 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
 def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
     """Each budget maps to the first update that reaches it, and C to the last update.
 
-    A run that continues to a larger C reports budgets that are already past.
-    """
+    A run that continues to a larger C reports budgets that are already past."""
     words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}",
              f"--val_set={world.splits / 'easy_val.jsonl'}", "--B_p=4", "--n=4",
              "--s=4", "--save_every=0", f"--out={tmp_path / 'run'}"]
@@ -382,8 +379,7 @@ def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
 def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
     """Run run_sweep.sh from a problem file to a prescription.
 
-    --device=cpu ignores the GPUs in CUDA_VISIBLE_DEVICES.
-    """
+    --device=cpu ignores the GPUs in CUDA_VISIBLE_DEVICES."""
     done = sweep(world, tmp_path, "--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16",
                  "--n_val=6", "--eval_every=16", "--save_every=0", PYTHON=sys.executable, NS="2",
                  BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", HF_HUB_OFFLINE="1")

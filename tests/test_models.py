@@ -61,8 +61,7 @@ def tiny_tokenizer(**more):
 def run(tmp_path):
     """Return train(model, *words), which makes two updates and returns the records of the log.
 
-    generation: the content of generation_config.json.
-    """
+    generation: the content of generation_config.json."""
     def train(model, *words, generation=None):
         folder, problems, out = tmp_path / "base", tmp_path / "problems.jsonl", tmp_path / "run"
         model.save_pretrained(folder)
@@ -90,8 +89,7 @@ def batch_of(rows=2, length=9, prompt=3):
 def test_log_probs_are_those_of_the_models_own_logits(family, micro_logits):
     """Log-probs, entropies and gradients equal those by autograd from the logits of the model.
 
-    `micro_logits` makes token_logps compute all logits at once, or those of 5 tokens at a time.
-    """
+    `micro_logits` makes token_logps compute all logits at once, or those of 5 tokens at a time."""
     model, (ids, start, length), T = tiny_model(family), batch_of(), 0.7
     logits = model(input_ids=ids).logits
     bare = model.get_output_embeddings()(model.base_model(input_ids=ids).last_hidden_state)

@@ -26,8 +26,7 @@ named = pytest.mark.parametrize
 def note(folder):
     """Return (a launcher that notes its GPUs and words and fails, a function that returns these).
 
-    The function returns sorted [[GPUs, words], ...] since its last call.
-    """
+    The function returns sorted [[GPUs, words], ...] since its last call."""
     path = folder / "given"
 
     def given():
@@ -329,8 +328,7 @@ def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
     """The sweeps in README and docs/gpu.md give each run its GPUs, or say in one line why not.
 
     The runs fail. Every cell makes 150 updates or more, because in the paper a larger n takes the
-    lead after 155 to 264.
-    """
+    lead after 155 to 264."""
     text = "".join((ROOT / page).read_text() for page in ("README.md", "docs/gpu.md"))
     commands = [found for found in re.findall(
         r"^((?:\w+=(?:\"[^\"]*\"|\S+) )+)bash run_sweep.sh (\w+)(.*)$", text, re.M)

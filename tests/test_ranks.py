@@ -26,8 +26,7 @@ def torchrun(script, *words, cwd=ROOT, ranks=TWO):
     """Run all ranks to their end and assert that they succeed.
 
     If gloo dies in native code or cannot connect (about once in a thousand starts), the same
-    command runs again, from the checkpoint, with a warning.
-    """
+    command runs again, from the checkpoint, with a warning."""
     for _ in range(3):
         line = [warm_python(), *ranks, str(ROOT / script), *map(str, words)]
         done = capture(line, cwd, env=os.environ | dict(PYTHON_EXEC=warm_python()))
@@ -64,8 +63,7 @@ def updates(tiny, tmp_path_factory):
 def test_ranks_give_the_gradients_of_one(updates, case, ranks):
     """The weights change by the same vector, to 1e-4 of its norm, and the record's fields agree.
 
-    Rounding of the weights is 3e-6 of the norm, and one lost token is 1e-2 or more.
-    """
+    Rounding of the weights is 3e-6 of the norm, and one lost token is 1e-2 or more."""
     one, many = [{name: x for name, x in updates[k].items() if name.startswith(f"{case}.")}
                  for k in (1, ranks)]
     assert set(one) == set(many) and len(one) == (3 if case in ("ppo", "packed") else 2)
@@ -249,8 +247,7 @@ def test_ranks_count_each_problem_once(world, tmp_path):
 def test_ranks_with_vllm(tiny, tmp_path):
     """Two ranks with two engines write the log of one rank, with a model that they can share.
 
-    So a rollout depends on its seed only, and the engines get the weights of every update.
-    """
+    So a rollout depends on its seed only, and the engines get the weights of every update."""
     from transformers import LlamaConfig, LlamaForCausalLM
     if torch.cuda.is_available():
         pytest.skip("each rank would need a GPU; tests/test_gpu.py has a test for two GPUs")

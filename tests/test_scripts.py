@@ -40,8 +40,7 @@ RUN = ["--B_p=2", "--n=2", "--C=8", "--eval_every=4", "--samples=4"]  # two upda
 def refused(tmp_path, monkeypatch, capfd):
     """Return refused(name, *words), the error line of a script that is started in `tmp_path`.
 
-    The script must not change the folder. It runs in this process, by config.entry.
-    """
+    The script must not change the folder. It runs in this process, by config.entry."""
     monkeypatch.chdir(tmp_path)
 
     def run(name, *words):
@@ -322,8 +321,7 @@ def continue_measurement(words, out, whole, monkeypatch):
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.4, 0.85, 0.999])
 def test_a_measurement_may_be_cut_off_anywhere(measured, tmp_path, monkeypatch, share):
     """The file is empty, or the cut is in the middle of a line: of the header, in the first 16
-    rollouts of each problem or later.
-    """
+    rollouts of each problem or later."""
     whole, words, _ = measured
     content = (whole / "pass_rates.jsonl").read_bytes()
     (tmp_path / "torn").mkdir()

@@ -82,8 +82,7 @@ def test_a_few_updates(smollm, tmp_path):
     """Train the real model for three updates, in bf16 if the CPU supports it.
 
     The run is evaluated before and after training only, and prints nothing about vLLM. It keeps no
-    checkpoint.
-    """
+    checkpoint."""
     val = sample.read_problems(HERE / "val.jsonl")[:4]
     sample.write_problems(tmp_path / "val.jsonl", val)
     bf16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

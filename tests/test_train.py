@@ -49,8 +49,7 @@ def slow_advantages(groups):
 def slow_terms(models, batch, cfg):
     """Return a list of rollouts, (group, tokens), in float64. models: (policy, reference, critic).
 
-    tokens: a list of dicts: logp, entropy and value with gradient, ref and engine as floats.
-    """
+    tokens: a list of dicts: logp, entropy and value with gradient, ref and engine as floats."""
     def log_softmax(logits):
         z = logits / cfg["temperature"]
         return z - z.exp().sum().log()
@@ -82,8 +81,7 @@ def slow_loss(terms, rewards, cfg, rows, old):
     """Return (loss of the policy, loss of the critic) over `rows` of the rollouts, as token means.
 
     Groups of equal rewards leave the terms that zero_var_filter names. old: the terms of the policy
-    and critic that made the rollouts.
-    """
+    and critic that made the rollouts."""
     equal = [len(set(group)) == 1 for group in rewards.tolist()]
     in_policy, in_reg = [[i for i in rows if not (equal[terms[i][0]]
                                                   and cfg["zero_var_filter"] in filters)]
@@ -175,8 +173,7 @@ def batch(policy):
     """Make five groups of three: mixed, all wrong, all right, mixed twice.
 
     Prompts have 1 to 9 tokens, one contains padding tokens, and responses have 1 to 6. The engine's
-    log-probs are the policy's with noise, so that the cap of 2 acts on some tokens.
-    """
+    log-probs are the policy's with noise, so that the cap of 2 acts on some tokens."""
     rng = random.Random(2)
     prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7, 1)]
     prompts[1][3] = prompts[1][8] = 0
@@ -209,8 +206,7 @@ def step_of(models, batch, cfg, lrs=(1.0, 1.0)):
     """Return the change of the weights in one update with plain SGD, as one vector, and its record.
 
     models: (policy, reference, critic). For one step with lr 1, the change is the gradient. For PPO
-    the critic's change comes after the policy's.
-    """
+    the critic's change comes after the policy's."""
     model, ref, critic = models
     before = [model, critic] if cfg["algo"] == "ppo" else [model]
     after = copy.deepcopy(before)
@@ -629,8 +625,7 @@ def straight(words, tmp_path_factory):
 def resume(words, straight, tmp_path, monkeypatch):
     """Return a function that continues tmp_path/run, which must then equal `straight`.
 
-    drop: keys of config and derived in which the logs may differ.
-    """
+    drop: keys of config and derived in which the logs may differ."""
     def finish(drop=()):
         monkeypatch.chdir(tmp_path)
         assert train_grpo.main(words) == 0
@@ -690,8 +685,7 @@ def test_rows_are_dealt_by_length():
 def check_passes(log, cfg, problems):
     """Check the train_pass records of a finished run against its other records; return them.
 
-    Each counts the rollouts of each problem since the last evaluation, and the solved ones.
-    """
+    Each counts the rollouts of each problem since the last evaluation, and the solved ones."""
     records, n = read_log(log), cfg["n"]
     steps, evals, passes = of_type(records, "step", "eval", "train_pass")
     for first, r in zip([0, *[r["step"] for r in passes]], passes):
@@ -737,8 +731,7 @@ def test_samples_are_written(straight):
 def test_what_falls_due(tiny, tmp_path, C, due):
     """One evaluation per eval_every=40 rollouts, for any B, and one at 0 and at the end.
 
-    The checkpoints of --keep_at and the newest two stay.
-    """
+    The checkpoints of --keep_at and the newest two stay."""
     train_grpo.main([*tiny.words, "--B_p=2", "--n=8", f"--C={C}", "--eval_every=40",
                      "--save_every=16", "--keep_at=20 6e1", f"--out={tmp_path}"])
     assert [r["rollouts"] for r in of_type(read_log(tmp_path / "log.jsonl"), "eval")[0]] == due
@@ -751,8 +744,7 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path):
     """keep_last=false leaves the model and the checkpoints of keep_at.
 
     If no checkpoint is left, a larger C is refused and the log does not change. eval_every=0
-    evaluates at the start and at the end only.
-    """
+    evaluates at the start and at the end only."""
     def run(name, C, *more):
         train_grpo.main([*tiny.words, "--B_p=2", "--n=4", "--keep_last=false", "--eval_every=0",
                          f"--C={C}", f"--out={tmp_path / name}", *more])
@@ -773,8 +765,7 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path):
 def test_stopped_at_any_moment(words, tmp_path, resume, monkeypatch):
     """SIGKILL at the log's first line, at a random record and during a checkpoint; then SIGTERM.
 
-    Until then a second process is refused.
-    """
+    Until then a second process is refused."""
     part, k = tmp_path / "run/ckpt/part", random.randrange(1, 7)
     print(f"killed at update {k}")
     monkeypatch.chdir(tmp_path)
@@ -821,8 +812,7 @@ def traced(tiny, tmp_path_factory):
 
     stop_at(folder, k, *signals) makes the run in folder/run, with these signals at call k of decode
     and policy_loss, and returns (exit code, calls). A call is (name, how many lines the log had).
-    calls_for(at) returns the numbers of the calls whose result is the record of STOPPED_AT[at].
-    """
+    calls_for(at) returns the numbers of the calls whose result is the record of STOPPED_AT[at]."""
     words = [*tiny.words, "--B_p=4", "--n=4", "--C=160", "--micro_tokens=60", "--eval_every=64",
              "--save_every=48", "--pass_at=0 64 128", "--s=2", "--samples=4", "--gen_batch=16",
              "--lr_base=2e-3", "--out=run", "--sample_every=3"]
@@ -1073,8 +1063,7 @@ def fractions(problem, text, cfg):
 def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
     """Training uses fractions unchanged. Only a reward of 1 is solved; the log has the mean too.
 
-    A run that was stopped between two evaluations has the same means.
-    """
+    A run that was stopped between two evaluations has the same means."""
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
     words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--n_train=2",
              "--eval_every=96", "--s=4", "--kl_coef=0", "--entropy_coef=0"]

@@ -435,8 +435,7 @@ def test_hostile_answers(make_pool, monkeypatch):
     """No hostile answer is right, and each ends within its limit.
 
     The pool keeps its processes, and its memory stays below the limit. Honest answers that are
-    graded in between get their known verdicts.
-    """
+    graded in between get their known verdicts."""
     pool = make_pool(2)
     hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}")
                for i, answer in enumerate(attacks())]
@@ -537,8 +536,7 @@ class Naive(sandbox.Pool):
 
 def test_the_limit_counts_cpu_time():
     """An answer that waits, as on a busy machine, is graded, unless it waits for CLOCK times the
-    limit. An answer that computes for longer than the limit is killed.
-    """
+    limit. An answer that computes for longer than the limit is killed."""
     pool = Naive("math", 1)
     waits, works, never = "time.sleep(0.5)", "while True: pass", "time.sleep(999)"
     answers = [("", f"import time\n{text}") for text in (waits, works, never, "1")]
@@ -550,8 +548,7 @@ def test_the_limit_counts_cpu_time():
 def test_killed_at_work(who, make_pool):
     """If a process is killed while it grades, the verdict is ERROR long before the limit.
 
-    The next verdicts are right, and no file descriptor or zombie process is left.
-    """
+    The next verdicts are right, and no file descriptor or zombie process is left."""
     pool = make_pool(1)
     fds = len(os.listdir("/proc/self/fd"))
     (process,) = servers(pool)
@@ -571,8 +568,7 @@ def test_killed_at_work(who, make_pool):
 def test_stopped_processes_are_killed(answer, stop_child, make_pool, monkeypatch):
     """If neither the kernel's timer nor the server ends an answer, the pool ends it after GRACE.
 
-    An answer that is larger than a pipe does not block the pool if nobody reads it.
-    """
+    An answer that is larger than a pipe does not block the pool if nobody reads it."""
     monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
     monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
     pool = make_pool(1)
@@ -645,8 +641,7 @@ def test_ctrl_c_ends_the_call_and_not_the_pool(make_pool, monkeypatch):
 def test_children_are_replaced():
     """A child grades answers until its memory has grown or until it dies.
 
-    A score that is not a number from 0 to 1 gives the verdict ERROR.
-    """
+    A score that is not a number from 0 to 1 gives the verdict ERROR."""
     pool = Naive("math", 1)
     which = "import os; score = os.getpid() / 2 ** 30"
     first, second, *ends, third = pool.verify([("a", which), ("b", which), ("", "exit()"),

@@ -34,8 +34,7 @@ def client(path, python, server_env):
     """Run the script in sys.argv in a fork of the server at `path`, then exit as the script did.
 
     server_env: `fixed` of the server's environment. If this environment differs, replace this
-    process by `python`.
-    """
+    process by `python`."""
     words = sys.argv[2:] if sys.argv[1:2] == ["-u"] else sys.argv[1:]
     if not words or words[0][0] == "-" and words[0] != "-m" or fixed(os.environ) != server_env:
         os.execv(python, [python, *sys.argv[1:]])
@@ -59,8 +58,7 @@ def client(path, python, server_env):
 
 def keep(connection, pid):
     """Send the exit code of the process `pid` to its client. If the client ends first, kill the
-    process and its children.
-    """
+    process and its children."""
     watched = os.pidfd_open(pid)
     if connection in select.select([connection, watched], [], [])[0]:
         os.killpg(pid, signal.SIGKILL)
@@ -119,8 +117,7 @@ def serve(path):
 def run(words):
     """Run the script with its arguments `words` as `python` would, then exit.
 
-    The exit skips destructors, because the libraries' state is shared with the server.
-    """
+    The exit skips destructors, because the libraries' state is shared with the server."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         if words[0] == "-m":

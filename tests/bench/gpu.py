@@ -31,8 +31,7 @@ def generation(names, tokens=512, prompt=150):
     """Print the seconds of vLLM's start, sleep, load and of a decoding step of 8 to 1,024 rollouts.
 
     Next to the seconds of a decoding step are those by core/cost.py. Random weights nearly never
-    draw the end token, so all rollouts have `tokens` tokens.
-    """
+    draw the end token, so all rollouts have `tokens` tokens."""
     import tempfile
 
     import torch
