@@ -312,8 +312,7 @@ def test_atomic_write_is_all_or_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("error, code, line", [
-    (BadInput("--x=1: no"), 2, "s.py: --x=1: no\n"),
-    (OSError(28, "No space", "log.jsonl"), 1,
+    (BadInput("--x=1: no"), 2, "s.py: --x=1: no\n"), (OSError(28, "No space", "log.jsonl"), 1,
      "s.py: log.jsonl: No space; fix this, then run the same command again to continue\n"),
     (KeyboardInterrupt(), 130, "s.py: interrupted; run the same command again to continue\n")])
 def test_how_a_script_ends(monkeypatch, capsys, error, code, line):

@@ -1,13 +1,16 @@
 """Test data/gsm8k: problems from parquet files, the preset, and the simulation of its sweep."""
 import re
+import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, run_script
 
 import config
 from core.log import read_log
 from config import BadInput, read_json
-from core import cost, sweep
+from core import cost, prepare, sweep
 from core.problems import read_problems
 
 TRAIN = [
@@ -28,21 +31,14 @@ TEST = [("Mia gets 16 apples every day and eats three. She sells the others at $
          "does it take?", "2/2 = 1 and 2 + 1 = 3\n#### 3")]
 
 
-def write_parquet(path, rows):
-    """Write a file as on the hub, with columns question and answer."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    path.parent.mkdir(parents=True)
-    questions, answers = zip(*rows)
-    pq.write_table(pa.table(dict(question=list(questions), answer=list(answers))), path)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Make a data folder from files that were put there by hand; return (folder, printed text)."""
     data = tmp_path_factory.mktemp("gsm8k")
-    write_parquet(data / "main/train-00000-of-00001.parquet", TRAIN)
-    write_parquet(data / "test/main/test-00000-of-00001.parquet", TEST)
+    for name, rows in (("main/train", TRAIN), ("test/main/test", TEST)):
+        path = data / f"{name}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table(list(zip(*rows)), ["question", "answer"]), path)
     (data / "defaults.json").write_text('{"model": "none"}')  # also of the test problems
     done = run_script("data/gsm8k/prepare.py", f"--data={data}")
     assert done.code == 0, done.stderr
@@ -112,8 +108,6 @@ def test_the_price_is_told_before_the_evening(tmp_path):
 
 def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkeypatch):
     """prepare.py and sample.py get the lengths and `measure` of the preset."""
-    import shutil
-    from core import prepare
     data = tmp_path / "gsm8k"
     shutil.copytree(made[0], data)
     shutil.copy(ROOT / "data/gsm8k/presets.json", data)

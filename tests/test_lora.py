@@ -107,8 +107,7 @@ def test_a_resumed_run_writes_the_same_log(tiny, run, tmp_path):
 
 
 @pytest.mark.parametrize("words, packed", [
-    (["--activation_checkpointing=true"], False), ([], True)],
-                         ids=["recomputed", "packed"])
+    (["--activation_checkpointing=true"], False), ([], True)], ids=["recomputed", "packed"])
 def test_the_path_of_an_update_changes_nothing(tiny, run, tmp_path, monkeypatch, words, packed):
     """Layers are recomputed with their adapters on, although the reference had them off. Rows may
     be packed, also those of the reference."""

@@ -151,8 +151,7 @@ def test_known_verdicts(one):
     assert len(PAIRS) > 1300 and len(set(PAIRS)) == len(PAIRS)
     pairs = list(dict.fromkeys(PAIRS + [(gold, gold, True) for gold, *_ in PAIRS]))
     verdicts = check_math([(gold, box(answer)) for gold, answer, _ in pairs], CFG)
-    assert not [(*pair, verdict) for pair, verdict in zip(pairs, verdicts)
-                if verdict != pair[2]]
+    assert not [(*pair, verdict) for pair, verdict in zip(pairs, verdicts) if verdict != pair[2]]
 
 
 @pytest.mark.parametrize("kind", LIMITS)
