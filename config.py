@@ -490,6 +490,8 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
         if key not in skip and cfg[key] != plain.get(key):
             words.append(f"--{key}={cfg[key]}")
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
+    if "B_max" not in more and 0 < plain["B_max"] < (B := cfg["B_p"] * cfg["n"]):
+        words.append(f"--B_max={B}")
     script = ["train_grpo.py"]
     # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
     # torchrun reads our --n= as short for one of its own options

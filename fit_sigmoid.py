@@ -27,6 +27,7 @@ try:
     from config import BadInput, command, complete, entry, lr_factor
     from core import stats
     from core.runs import folders_of
+    from core.sweep import preset_words
 except ModuleNotFoundError:  # copied without the rest, for --points
     frontier, BadInput = None, ValueError
 
@@ -107,8 +108,8 @@ def verdict_text(law):
     if "verdict" not in law:
         return law_text(law) if law["curve"] else f"no law: {law['why']}"
     if law["p"] is None:
-        return ("undecided: to test it, two n or more need evaluations at budgets that span a "
-                "factor of 4")
+        return ("undecided: to test it, two n or more need evaluations from a quarter of C or less "
+                "to 0.8 C or more")
     C = [format_si(x) for window in law["windows"] for x in window]
     early, late = (", ".join(map(str, ns)) for ns in (law["sets"][0], law["sets"][-1]))
     a = law["ahead"]
@@ -148,12 +149,13 @@ def prescribe(t, p, C):
     rollouts = np.array([max(r["rollouts"][-1], 1) for r in mine])
     per_rollout = np.mean([r["C"][-1] for r in mine] / rollouts)
     hours = np.mean([r["hours"] for r in mine] / rollouts)
-    last = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max()
+    reach = t.grid[t.alive[i]].max() * (1 + 1e-9)
+    last = np.inf if t.alive[i, j] and C > reach else max(r["C"][-1] for r in mine)
     M = int(min(C, last) / per_rollout * (1 + 1e-9)) // (B_p * n)
     cfg = complete(t.runs[0]["config"])
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
                n=n, M=M, epochs=M * B_p / cfg["D"] if cfg["D"] else "", lr_base=lr,
-               lr=lr * lr_factor(B_p * (cfg["n_train"] or n), cfg["lr_scaling"]),
+               lr=lr * lr_factor(B_p * (cfg["n_train"] or n), cfg["lr_scaling"]) or "",
                hours=hours * M * B_p * n or "", reward="", lo="", hi="", ties=[], tied="")
     if observed:
         ties = p["tied"][k]
@@ -185,10 +187,11 @@ def table_lines(t, rows):
         reward = "not run"
         if r["status"] == "observed":
             reward = f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
-        epochs, hours = (f"{r[key]:.3g}" if r[key] != "" else "" for key in ("epochs", "hours"))
+        epochs, hours, lr = (f"{r[key]:.{digits}g}" if r[key] != "" else "" for key, digits in
+                             (("epochs", 3), ("hours", 3), ("lr", 2)))
         star = " " if r["status"] == "observed" else "*"
         yield (f"  {format_si(r['C']):>7}{star}{r['B_p']:>6} {r['n']:>6} {r['M']:>6} {epochs:>6} "
-               f"{r['lr']:>8.2g}  {reward:20} {hours:>7}  {plots.cells_text(t, r['ties'])}")
+               f"{lr:>8}  {reward:20} {hours:>7}  {plots.cells_text(t, r['ties'])}")
 
 
 def cautions(t, p, row):
@@ -237,13 +240,16 @@ def surer(t, p, row, folder):
         seeds = range(seeds[-1] + 1, seeds[-1] + 1 + more)
     else:
         return None
-    run = complete(t.runs[0]["config"]) | dict(C=int(row["C"]), runs=str(folder))
-    words = shlex.split(command(run, ["runs"]))
+    run = complete(t.runs[0]["config"]) | dict(C=int(row["C"]), runs=str(folder),
+                                               B_p=max(bps), n=max(ns))
+    preset = preset_words(run["recipe"], run["data"], [f"--model={run['model']}"])
+    keys = {word[2:].partition("=")[0] for word in preset} - {"bps", "ns", "seeds", "lrs", "C"}
+    words = shlex.split(command(run, sorted({"runs", "model", *keys})))
     dropped = "--lr_base=", "--B_p=", "--n=", "--recipe="
     kept = [word for word in words if word.startswith("--") and not word.startswith(dropped)]
     grid = dict(lrs=sorted({c[2] for c in t.cells}), bps=bps, ns=ns, seeds=seeds)
     kept += [f"--{key}={' '.join(map(str, values))}" for key, values in grid.items()]
-    return reason, f"bash run_sweep.sh {run['recipe']} {shlex.join(kept)}"
+    return reason, f"bash run_sweep.sh {run['recipe']} {shlex.join(dict.fromkeys(kept))}"
 
 
 def save_table(path, found):
@@ -314,7 +320,7 @@ def main(argv):
     asked = float(cfg["C"]) if any(word.startswith("--C=") for word in argv) else None
     folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
     suffix = f"_{view}" * (view != "fixed_Bp")
-    t, panels, _ = frontier.analyse(cfg, view, metric)
+    t, panels, dropped = frontier.analyse(cfg, view, metric)
     laws = {name: law_of(t, p, view) for name, p in panels.items()}
     found = tables(t, panels, view, asked)
     p, rows = found[max(found, key=lambda B: int(B[2:])) if view == "fixed_B" else "joint"]
@@ -334,14 +340,16 @@ def main(argv):
                             initial_indent="  ", subsequent_indent="  "))
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
     print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no "
-          "run reached this budget:", *table_lines(t, rows), sep="\n")
+          "evaluation at this budget:", *table_lines(t, rows), sep="\n")
     if not t.runs[0]["source"]:  # train_grpo.py made them
         run = complete(t.runs[0]["config"]) | dict(
             B_p=row["B_p"], n=row["n"], lr_base=row["lr_base"], C=row["M"] * row["B_p"] * row["n"])
         print(f"To run the row of {format_si(row['C'])}:\n  {command(run)}")
-        if more := surer(t, p, row, folders_of(cfg["runs"])[0]):
+        in_rollouts = view != "fixed_B" and cfg["unit"] == "rollouts"
+        if more := in_rollouts and surer(t, p, row, folders_of(cfg["runs"])[0]):
             print(f"To be surer: {more[0]}:\n  {more[1]}")
-    print(*(f"caution: {text}\n" for text in cautions(t, p, row)), sep="", end="")
+    left_out = [f"{plots.plural(len(dropped), 'run')} left out, see frontier.py"] * bool(dropped)
+    print(*(f"caution: {text}\n" for text in [*cautions(t, p, row), *left_out]), sep="", end="")
     print(f"figure: {folder / f'law{suffix}.png'}   table: {folder / f'prescription{suffix}.csv'}")
 
 

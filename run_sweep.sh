@@ -41,6 +41,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 [ -f core/sweep.py ] || cd "$SLURM_SUBMIT_DIR"  # sbatch starts a copy of this file
+case ${1:---help} in -h | --help) ;; -*) set -- easy "$@" ;; esac  # keys, but no preset
 preset=${1:---help}
 [ $# -gt 0 ] && shift
 PY=${PYTHON:-.venv/bin/python}

@@ -775,10 +775,10 @@ class Run:
             names = ["torch", "transformers"] + ["vllm"] * (self.engine_name == "vllm")
             versions = {name: sys.modules[name].__version__ for name in names}
             self.write(dict(
-                type="header", schema=1, config=cfg, derived=derive(cfg), **self.hashes,
+                type="header", schema=1, config=dict(cfg, out=""), derived=derive(cfg),
                 base=self.base, engine=self.engine_name, device=str(self.learner.model.device),
                 versions=dict(python=sys.version.split()[0], **versions), commit=machine.commit(),
-                ranks=WORLD, loading_s=time.time() - START,
+                **self.hashes, ranks=WORLD, loading_s=time.time() - START,
                 time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
         else:
             self.warn_of_other_code()

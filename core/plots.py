@@ -65,6 +65,7 @@ def save(fig, path, title="", small=""):
             handles.setdefault(label, handle)
     if handles:
         columns = max(1, min(len(handles), int(fig.get_figwidth() / 2.7)))
+        fig.set_figheight(fig.get_figheight() + 0.2 * max(0, len(handles) / columns - 8))
         legend = fig.legend(handles.values(), handles, loc="outside lower center", ncols=columns,
                             fontsize=9, frameon=False, title=small or None)
         legend.get_title().set_fontsize(8)
@@ -91,6 +92,7 @@ def n_axis(ax, ns):
     ax.set_yscale("log")
     ax.set_ylim(min(ns) / 1.5, max(ns) * 1.5)
     shown = ns if len(ns) <= 6 else ns[::2]
+    shown = [b for a, b in zip([0, *shown], shown) if b >= 1.5 * a]  # 6 and 8 would overlap
     ax.set_yticks(shown, [f"{n:g}" for n in shown])
     ax.minorticks_off()
     ax.set_ylabel("n*")
@@ -109,7 +111,8 @@ def frontier(t, panels, cfg, path):
     fig, axes = canvas(2, len(panels), (1.5 + 5 * len(panels), 7.2), height_ratios=[2, 1.1],
                        sharex="col")
     unit = "updates" if cfg["view"] == "fixed_B" else cfg["unit"]
-    styles = dict(zip(sorted({c[0] for c in t.cells}), ("-", "--", ":", "-.") * 9))
+    dashes = ["-", "--", ":", "-.", (0, (1, 3)), (0, (8, 2))] * 6
+    styles = dict(zip(sorted({c[0] for c in t.cells}), dashes))
     for (name, p), (top, low) in zip(panels.items(), axes.T):
         pairs = {}
         for i in p["of"]:
@@ -120,7 +123,7 @@ def frontier(t, panels, cfg, path):
             if len(styles) > 1 and not name.startswith("B_p"):
                 label += f", $B_p$ = {B_p}"
             style = "-" if name.startswith("B_p") else styles[B_p]
-            top.plot(t.grid[shown], y[shown], style, color=colour(n), lw=1.6, label=label)
+            top.plot(t.grid[shown], y[shown], ls=style, color=colour(n), lw=1.6, label=label)
             at_end = np.where(np.isnan(t.mean[cells, -1]), -1, t.mean[cells, -1])
             if dots := p["records"].get(cells[at_end.argmax()]):  # only those of its best lr_base
                 top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1)

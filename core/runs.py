@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, at_k, complete, experiment, lrs_of
+from config import BadInput, at_k, complete, experiment, lrs_of, set_key
 from core.log import read_log, read_plan
 
 
@@ -98,11 +98,11 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
                  if r.get("type") == "header" and isinstance(r.get("config"), dict)), None)
     if head is None:
         raise BadInput("no header")
-    cfg = head["config"] | dict(seed=head["config"].get("seed", 0),
-                                lr_base=head["config"].get("lr_base", 0.0))
-    for key in ("B_p", "n", "seed", "lr_base"):
-        if not is_number(cfg.get(key)):
-            raise BadInput(f"its config has no number {key}")
+    cfg = dict(B_p=0, n=0, seed=0, lr_base=0.0) | head["config"]
+    for key in cfg.keys() & set("B_p n n_train seed lr_base lr_scaling C D".split()):
+        set_key(cfg, key, cfg[key])  # the keys that the analysis reads
+    if min(cfg["B_p"], cfg["n"]) < 1:
+        raise BadInput("its config has no B_p or no n")
     steps = [r for r in records if r.get("type") == "step"
              and is_number(r.get("step")) and is_number(r.get("rollouts"))]
     hours = hours_of(steps, head.get("ranks") or 1)
@@ -142,10 +142,13 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
         try:
             run = read_run(path, metric, unit, part)
             D = run["config"].get("D")
-            if epochs and D:
+            if epochs:
+                if not D:
+                    raise BadInput("its config has no D, the training problems, for --epochs")
                 keep = run["step"] * run["B_p"] <= epochs * D
                 if (keep & (run["C"] > 0)).sum() < 2:
                     raise BadInput(f"fewer than two evaluations in its first {epochs:g} epochs")
+                run["hours"] *= run["rollouts"][keep][-1] / run["rollouts"][-1]
                 run |= {key: run[key][keep] for key in ("C", "reward", "rollouts", "step")}
             read.append(run)
         except BadInput as e:

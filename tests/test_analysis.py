@@ -81,9 +81,11 @@ def config_of(**keys):
 
 BAD = {  # how a log is spoilt, and why its run is left out
     "no header": lambda r: None if r["type"] == "header" else r,
-    "no number seed": config_of(seed="three"),
-    "no number B_p": config_of(B_p=None),
-    "no number lr_base": config_of(lr_base="fast"),
+    "--seed=three: expected a whole number": config_of(seed="three"),
+    "no B_p": config_of(B_p=None),
+    "--lr_base=fast: expected a number": config_of(lr_base="fast"),
+    "--C=16k": config_of(C="16k"),
+    "--lr_scaling=by hand: expected one of sqrt": config_of(lr_scaling="by hand"),
     "fewer than two evaluations": lambda r: None if r["type"] == "eval" and r["step"] > 40 else r,
     "not counts": changed(correct=[5] * 20),
     "not counts from": changed(correct=[0.5] * 20),
@@ -121,6 +123,10 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
     t = stats.table(used)
     y, half = t.mean[0, -1], stats.half_width(t, 0, len(t.grid) - 1)
     assert half >= 1.645 * math.sqrt(y * (1 - y) / 20)
+    for path in logs[0].values():
+        edit(path, config_of(D=0))
+    with pytest.raises(BadInput, match="no D"):
+        runs.read_sweep(logs[1], epochs=3)
     for path in logs[0].values():
         edit(path, config_of(D=1000))
     for r in runs.read_sweep(logs[1], epochs=3)[0]:
@@ -479,12 +485,16 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     assert "n = 128 is the largest that ran; add n = 512" in text  # the grid has steps of 4
     line = next(x for x in text.splitlines() if "bash run_sweep.sh" in x)
     assert "--ns=512" in line and "'--seeds=0 1'" in line and f"--runs={swept}" in line
+    said = page(capsys, fit.main, f"--runs={swept}", f"--out={tmp_path}", "--unit=tokens")
+    assert "To run the row" in said and "run_sweep.sh" not in said  # budgets of runs are rollouts
     t = stats.table(sweep(5, constant(size=0.3), ns=(8, 16, 32), seeds=2, C=1_000_000, evals=30))
     p = frontier.panel(t, [0, 1, 2])
     row = fit.prescribe(t, p, p["C"][-1]) | dict(cell=1, n=16, ties=[1, 2])
     t.runs[0]["config"] = parse([])
     found = fit.surer(t, p, row, "runs/x")
     assert found is None or ("more seed" in found[0] and "--seeds=2" in found[1])
+    # the preset of this folder has another model
+    assert "--model=data/arithmetic/base" in fit.surer(t, p, row | dict(cell=2), "runs/x")[1]
 
 
 def test_cautions():

@@ -14,7 +14,7 @@
 
 If B_p, n or seed is not given, it is read from the run's name or path (as in Bp32_n16_seed1). A CSV
 file is the history of one run (run.history().to_csv()), TensorBoard's export, or one W&B chart of
-the validation reward of several runs. A logged lr that is constant after warm-up becomes lr_base.
+the validation reward of several runs. The largest logged lr gives lr_base.
 If your lr follows sqrt(B_p n), give --lr_scaling=sqrt, so that all runs share one lr_base.
 """
 import contextlib
@@ -38,7 +38,7 @@ RANGE = ("critic/score/min", "critic/score/max")  # of all rollouts
 LR = ("actor/lr", "learning_rate", "train/learning_rate")
 # Columns that count updates. Training and evaluation may each have their own. Without such a column
 # W&B's _step is used, which counts updates in logs of veRL, else calls of log()
-STEP = re.compile(r"(?!training/)(\w+/)?global_step|(train|val|valid|validation|eval|test)/step")
+STEP = re.compile(r"(?!training/)(\w+/)?global_step|(train|val|valid|validation|eval|test|rollout)/step")
 
 
 def numbers(row):
@@ -103,7 +103,7 @@ def read_csv(path):
     except (ValueError, csv.Error):
         raise BadInput(f"{path}: not a readable CSV file with a header") from None
     steps = [*filter(STEP.fullmatch, header)] or [
-        name for name in ("_step", "Step", "training/global_step") if name in header][:1]
+        name for name in ("step", "_step", "Step", "training/global_step") if name in header][:1]
     if not steps:
         raise BadInput(f"{path}: has no column train/global_step, _step or Step; export a chart "
                        "over the step, or run.history().to_csv()")
@@ -168,14 +168,14 @@ def resolve(name, rows, known):
     for key, value in known.items():
         set_key(cfg, key, value)
     lr = [rate for row in rows.values() if (rate := first(row, LR))]
-    if "lr_base" not in known and len(lr) > 1 and lr[-1] == lr[-2] == max(lr):  # after warm-up
-        cfg["lr_base"] = float(f"{lr[-1] / derive(cfg | dict(lr_base=1.0))['lr']:.3g}")
+    if lr and "lr_base" not in known:  # that of a schedule's peak
+        cfg["lr_base"] = float(f"{max(lr) / derive(cfg | dict(lr_base=1.0))['lr']:.3g}")
     # with eval_every=1, frontier.py uses each evaluation at the budget C at which it was made
     cfg.update(k=known.get("k", cfg["samples"]), eval_every=1, C=max(rows) * cfg["B_p"] * cfg["n"])
     if not cfg["C"]:
         raise BadInput("has no training step; expected a log with updates")
     check(cfg)
-    return cfg
+    return cfg if lr or "lr_base" in known else cfg | dict(lr_base=0.0)  # unknown
 
 
 def convert(name, path, rows, options, given):
