@@ -138,13 +138,13 @@ def prescribe(t, p, C):
     """Return a row of the table, what to run with a budget C, or None below one update: within the
     runs the best cell at C and its held-out reward, beyond them the best cell of the nearest budget
     that a run reached, without a reward."""
-    k = int(np.abs(np.log(p["C"] / C)).argmin())
+    k = nearest = int(np.abs(np.log(p["C"] / C)).argmin())
     while k and not t.alive[p["of"], p["j"][k]].any():
         k -= 1
     i, j = p["top"][k], p["j"][k]
     near = t.grid[min(j + 1, len(t.grid) - 1)] if C > t.grid[j] else t.grid[j]
-    observed = p["C"][0] * (1 - 1e-9) <= C <= max(near, t.grid[j]) * (1 + 1e-9) and t.alive[
-        p["of"], p["j"][int(np.abs(np.log(p["C"] / C)).argmin())]].any()
+    observed = p["C"][0] * (1 - 1e-9) <= C <= near * (1 + 1e-9) and (
+        t.alive[p["of"], p["j"][nearest]].any())
     (B_p, n, lr), mine = t.cells[i], [r for r, c in zip(t.runs, t.cell) if c == i]
     rollouts = np.array([max(r["rollouts"][-1], 1) for r in mine])
     per_rollout = np.mean([r["C"][-1] for r in mine] / rollouts)

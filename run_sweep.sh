@@ -4,7 +4,6 @@
 #   bash run_sweep.sh easy                   # everything, from the environment to the answer
 #   bash run_sweep.sh hard --lr_base=1e-3    # any --key=value of config.py, for every stage
 #   MODEL=Qwen/Qwen2.5-7B-Instruct DATA=data/mine NS="8 32 128" BPS=32 C=1e6 bash run_sweep.sh easy
-#   DRY_RUN=1 bash run_sweep.sh easy         # only print the training commands, one per line
 #   DRY_RUN=1 bash run_sweep.sh easy | xargs -d '\n' -n 1 -P 8 bash -c    # train 8 runs at a time
 #   bash run_sweep.sh env                    # only make the environment
 #
@@ -13,8 +12,7 @@
 # More values in NS, BPS or SEEDS add runs to a finished sweep. A larger C continues its runs.
 # With DATA=data/guru_math, easy and hard are the paper's main sweeps.
 #
-# Environment variables. Empty = the value of the data folder's presets.json or defaults.json, or of
-# config.py.
+# Environment variables. Empty = that of the data folder's presets.json, defaults.json or config.py
 #   NS            values of n, as in "2 4 8"
 #   BPS           values of B_p, as in "8 32"
 #   SEEDS         random seeds, as in "0 1 2"

@@ -367,8 +367,8 @@ def draw_histogram(rates, samples, path, title):
 
 
 def within_limit(problems, tokenizer, cfg):
-    """Return the problems whose prompts have at most max_prompt_tokens tokens, and the token ids.
-    prepare.py may have used another tokenizer. Raise BadInput if no problem is left."""
+    """Return the problems with prompts of at most max_prompt_tokens, and the prompts' token ids.
+    Raise BadInput if none is left."""
     limit = cfg["max_prompt_tokens"]
     pairs = [(p, ids) for p, ids in zip(problems, tokenize(problems, tokenizer))
              if 0 < len(ids) <= limit]

@@ -8,9 +8,8 @@ r"""train_grpo.py: train a model by RL on C = B_p n M rollouts -> runs/SWEEP/RUN
 
 The run's folder also gets samples.jsonl (rollouts to read), ckpt/ and, at the end, model/. The same
 command resumes a run that was stopped or killed, and a larger --C continues a finished one. After
-you edit the code, --out=FOLDER starts a new run. Every random draw depends only on the seed, the
-step, the problem and the rollout's index in its group, so with the transformers engine a resumed
-run writes the log of an uninterrupted one.
+you edit the code, --out=FOLDER starts a new run. Random draws depend only on the seed, the step,
+the problem and the rollout's index, so with transformers a resumed run writes the same log.
 
 The method is the paper's: groups of n rollouts at temperature 0.6, A = (r - mean) / std, importance
 weights against the engine's log-probs, one step of AdamW per batch, 10 warm-up updates,
@@ -545,13 +544,6 @@ def update(learner, batch, cfg):
 # -------------------------------------------------------------------------------------------------
 # The run
 
-def check_config(cfg):
-    """Raise BadInput if the config is invalid or does not suit the number of torchrun processes."""
-    config.check_run(cfg)
-    choose("verifier", cfg["verifier"], verifier.REWARDS)
-    config.check_processes(cfg, WORLD)
-
-
 def memory_settings(model, cfg, device, engine_name):
     """Return (cfg with the memory keys decided for a GPU, whether vLLM stays awake during updates),
     and warn if the run may not fit.
@@ -983,7 +975,9 @@ def progress_bar(run):
 
 def main(argv):
     cfg = parse(argv, __doc__)
-    check_config(cfg)
+    config.check_run(cfg)
+    choose("verifier", cfg["verifier"], verifier.REWARDS)
+    config.check_processes(cfg, WORLD)
     run = open_run(cfg)
     if run is None:
         return 0

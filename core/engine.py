@@ -151,14 +151,6 @@ class HFEngine:
         """Do nothing: between calls this engine holds no cache that could be freed."""
 
 
-def free_memory_share():
-    """Return the share of this GPU's memory that vLLM may use if no trainer shares the GPU. vLLM
-    refuses to start if it may use more than is free."""
-    import torch
-    free, total = torch.cuda.mem_get_info()
-    return min(0.9, int(100 * free / total - 1) / 100)
-
-
 class VLLMEngine:
     """vLLM 0.32 in this process, with the model at `path`.
 
@@ -167,6 +159,7 @@ class VLLMEngine:
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", awake=False):
+        import torch
         self.tokenizer, self.cfg, self.asleep, self.quit = tokenizer, cfg, False, ()
         longest = cfg["max_prompt_tokens"] + cfg["max_new_tokens"]
         # vLLM reads these variables when it is imported
@@ -198,8 +191,9 @@ class VLLMEngine:
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
             else:
-                more = dict(gpu_memory_utilization=cfg["gpu_memory"] or free_memory_share(),
-                            enable_sleep_mode=not awake)
+                free, total = torch.cuda.mem_get_info()  # vLLM refuses to take more than is free
+                share = cfg["gpu_memory"] or min(0.9, int(100 * free / total - 1) / 100)
+                more = dict(gpu_memory_utilization=share, enable_sleep_mode=not awake)
             bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
             more["dtype"] = "bfloat16" if bf16 else "float32"
             if WORLD > 1:

@@ -15,7 +15,6 @@ INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
 NO_ANSWER = "(any that fits)"  # the field `answer` of a problem with several right answers
 SETTINGS = "task task_args size n_val seed".split()
 SIZE = dict(size=(9000, "how many problems to make"))
-VERSION = "0.1.25"
 # The verifiers of the first two accept wrong answers; composite only joins other tasks
 LEFT_OUT = {"coin_flip", "game_of_life_halting", "composite"}
 STALE = 1000  # after this many draws without a new problem, the task has no more
@@ -84,10 +83,8 @@ def gradable(problems, cfg):
 
 
 def write(folder, problems, cfg, **facts):
-    """Write n_val of the problems, drawn at random, to val.jsonl and the rest to problems.jsonl.
-
-    manifest.json holds the settings and `facts`. problems.jsonl is last: then all are complete.
-    """
+    """Write n_val of the problems, drawn at random, to val.jsonl and the rest to problems.jsonl,
+    which is written last. manifest.json holds the settings and `facts`."""
     order = random.Random(f"val {cfg['seed']}").sample(problems, len(problems))
     if len(order) <= cfg["n_val"]:
         raise BadInput(f"--n_val={cfg['n_val']}: there are only {len(order)} problems; give a "
@@ -96,7 +93,7 @@ def write(folder, problems, cfg, **facts):
     train = [p for p in problems if p["id"] in kept]
     write_problems(folder / "val.jsonl", order[:cfg["n_val"]])
     save_json(folder / "manifest.json", dict(
-        settings={key: cfg[key] for key in SETTINGS if key in cfg}, version=VERSION,
-        problems=len(train), set_hash=set_hash(train), **facts))
+        settings={key: cfg[key] for key in SETTINGS if key in cfg}, problems=len(train),
+        set_hash=set_hash(train), **facts))
     write_problems(folder / "problems.jsonl", train)
     print(f"{folder}/problems.jsonl: {len(train):,} problems, and {cfg['n_val']} in val.jsonl")

@@ -240,8 +240,7 @@ def score(gold, answer):
         return wanted.casefold() == "".join(plain.split()).casefold()
     choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
     if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
-        # accept one letter, with or without the text of the option it stands for; refuse two
-        # letters, because that is a guess
+        # accept one letter, with or without the option's text; two letters are a guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
     if is_number := not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
         # so words after a number in the answer can only be a unit

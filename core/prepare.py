@@ -117,10 +117,7 @@ def check_splits(data, model, file, verifier):
 
 
 def measure(words, out, places):
-    """Run sample.py; with several GPUs, each first measures a shard.
-
-    Shard i prints to the file difficulty.i.txt in the folder `out`.
-    """
+    """Run sample.py; with several GPUs, each first measures a shard, see `out`/difficulty.*.txt."""
     gpus = list(dict.fromkeys(gpu for place in places for gpu in
                               place.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu))
     if len(gpus) > 1:

@@ -58,8 +58,7 @@ images figure table""".split())
 # The source: a name -> a file -> rows
 
 def fetch(source, revision, folder):
-    """Return the path of --source, downloaded from the hub. Raise BadInput with the command if it
-    cannot be."""
+    """Return the path of --source, downloaded if it is on the hub, or raise BadInput."""
     if Path(source).is_file():
         return Path(source)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):

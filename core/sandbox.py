@@ -1,9 +1,8 @@
 """core/sandbox.py: grade answers in processes that can be killed.
 
-A model's text is hostile input: it can make a verifier loop forever, fill the memory or crash. So
-`check` sends each answer to a worker with limits on CPU time and memory, in which Python can
-neither write a file nor start a program (`confine`). These limits stop accidents and the tricks
-that a model learns under RL, not a determined attacker.
+A model's text can make a verifier loop forever, fill the memory or crash. So `check` sends each
+answer to a worker with limits on CPU time and memory, in which Python can neither write a file nor
+start a program (`confine`). This stops what a model learns under RL, not a determined attacker.
 """
 import concurrent.futures
 import contextlib

@@ -56,8 +56,7 @@ def on_grid(run, grid, noise, base):
 
     At an evaluation it is the end of a smoothing spline in ln C through it and all earlier ones,
     unless the reward collapses there; between evaluations it is interpolated. A run counts for one
-    update, or evaluation, beyond its last. After the end of a diverged run comes `base` (P,), the
-    base model's.
+    update, or evaluation, beyond its last. After a diverged run comes `base` (P,).
     """
     trained = run["C"] > 0
     C, x, y = run["C"][trained], np.log(run["C"][trained]), run["reward"][trained]

@@ -4,15 +4,14 @@
     python -m core.sweep run easy                          # run them and print the progress
     python -m core.sweep failed easy                       # list planned runs that did not end
 
-run_sweep.sh calls these commands, and also `folder` (print the sweep's folder) and `requirements`
-(print the files that pip installs). core/prepare.py makes the problems and models that runs need.
+run_sweep.sh calls these commands, `folder` (print the sweep's folder) and `requirements` (print the
+files that pip installs). core/prepare.py makes the problems and models.
 
 A sweep has one run for each cell of seeds x bps x ns x lrs. presets.json of the data folder has the
 command-line words of each recipe's sweep. `commands` and `run` write the plan, dict(config, cells),
 to sweep.json. run_sweep.sh describes the environment variables PYTHON, LAUNCH, JOBS and
 GPUS_PER_RUN. Planning needs only the standard library.
 """
-import contextlib
 import json
 import math
 import os
@@ -30,6 +29,7 @@ from core import cost, machine
 from core.models import check_model_path
 from core.log import finished, progress, read_log, read_plan, save_json
 from core.pool import handle_signals, last_line, pool
+from core.problems import read_problems
 import verifier
 
 ROOT = Path(__file__).parents[1]
@@ -115,13 +115,6 @@ def preset_words(preset, data, argv):
     return [] if chosen and asked and chosen != asked else words
 
 
-def count_problems(file):
-    """Return the number of problems in a file, which has one per line; 0 if there is no file."""
-    with contextlib.suppress(OSError):
-        return sum(bool(line.strip()) for line in Path(file).read_bytes().splitlines())
-    return 0
-
-
 def sweep_config(preset, argv):
     """Return the resolved dict of a recipe's sweep. A word in argv overrides presets.json."""
     choose("preset", preset, RECIPES)
@@ -129,8 +122,8 @@ def sweep_config(preset, argv):
     words = preset_words(preset, parse(argv)["data"], argv)
     cfg = parse([f"--recipe={preset}", *words, *argv])
     # the D of presets.json is for one model; the split of another model may have fewer problems
-    if not any(word.startswith("--D=") for word in argv):
-        if 0 < count_problems(cfg["train_set"]) < cfg["D"]:
+    if not any(word.startswith("--D=") for word in argv) and Path(cfg["train_set"]).is_file():
+        if len(read_problems(cfg["train_set"])) < cfg["D"]:
             cfg["D"] = 0
     return cfg
 

@@ -25,8 +25,7 @@ def page(capsys, main, *words):
     return capsys.readouterr().out
 
 
-# --------------------------------------------------------------------------------------------------
-# core/runs.py
+# ---- core/runs.py --------------------------------------------------------------------------------
 
 @pytest.fixture
 def logs(tmp_path):
@@ -147,8 +146,7 @@ def test_of_two_runs_of_a_cell_the_longer_is_used(logs):
     assert dropped == [(log.parent.name, "same cell and seed as twin")]
 
 
-# --------------------------------------------------------------------------------------------------
-# core/stats.py
+# ---- core/stats.py -------------------------------------------------------------------------------
 
 def test_the_spline_keeps_lines_and_smooths_noise():
     x = np.sort(np.random.default_rng(0).uniform(0, 3, 30))
@@ -300,8 +298,7 @@ def test_what_the_test_cannot_use():
     assert len(A) == 8 and C[-1][1] == pytest.approx(4_000_000, rel=0.01)  # the cut run is left out
 
 
-# --------------------------------------------------------------------------------------------------
-# frontier.py
+# ---- frontier.py ---------------------------------------------------------------------------------
 
 def test_record_breaking_points():
     reward = [0.2, 0.2, 0.204, 0.21, 0.1, 0.2149, 0.3]
@@ -417,8 +414,7 @@ def test_numbers_of_a_mixed_sweep(mixed_sweep):
           74.944, 31.232, 140.61, 0.5, 0.5, 0.5)
 
 
-# --------------------------------------------------------------------------------------------------
-# fit_sigmoid.py
+# ---- fit_sigmoid.py ------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("numbers", [EASY, (4.47, 7.23, 5.84, 2.79)])
 def test_the_law_of_digitised_points(numbers):
@@ -557,8 +553,7 @@ def test_points_of_a_file(tmp_path, capsys):
         fit.main([f"--points={path}", "--n=4"])
 
 
-# --------------------------------------------------------------------------------------------------
-# Sweeps as users have them
+# ---- Sweeps as users have them -------------------------------------------------------------------
 
 def test_one_n_and_one_seed_and_nine_n(tmp_path, capsys):
     for name, ns in (("one", (32,)), ("nine", (2, 4, 8, 16, 32, 64, 128, 256, 512))):

@@ -54,8 +54,7 @@ def uniform(counts, expected):
     assert min(binomtest(c, total, 1 / size).pvalue for c in counts.values()) > ALPHA / size
 
 
-# --------------------------------------------------------------------------------------------------
-# Problems and texts
+# ---- Problems and texts --------------------------------------------------------------------------
 
 def test_problems_are_unique_and_their_answers_right(prepare, world):
     problems = sample.read_problems(world.problems)  # also checks that ids are unique
@@ -133,8 +132,7 @@ def test_the_tokenizer_gives_the_texts_back(prepare, base):
             assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
-# --------------------------------------------------------------------------------------------------
-# Difficulty
+# ---- Difficulty ----------------------------------------------------------------------------------
 
 def test_splits_from_planted_counts():
     """Each split has the problems of its band or level.
@@ -220,8 +218,7 @@ def test_a_level_is_open_until_it_is_known():
     assert same / 2000 > 0.97 and spent < 0.8 * 2000 * 128 and zeros > 500, (same, spent)
 
 
-# --------------------------------------------------------------------------------------------------
-# The table of sample.py: the share of groups whose rewards would all be equal, for each n
+# ---- The table of sample.py: the share of groups whose rewards would all be equal, for each n ----
 
 def test_no_signal_is_the_share_of_subsets():
     """sample.no_signal equals a count over all subsets of n of a problem's rollouts."""
@@ -270,8 +267,7 @@ def test_the_page_shows_what_sample_prints(world):
     assert "\n".join(lines) in text
 
 
-# --------------------------------------------------------------------------------------------------
-# The shipped base model and its pass rates
+# ---- The shipped base model and its pass rates ---------------------------------------------------
 
 def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
     """The shipped pass rates were measured with the shipped weights and problems."""

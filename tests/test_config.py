@@ -39,8 +39,7 @@ def test_a_new_key_is_part_of_a_runs_identity_at_any_place_of_the_dict(monkeypat
     assert C.FREE == FREE <= set(config)
 
 
-# --------------------------------------------------------------------------------------------------
-# config.py: layers and types
+# ---- config.py: layers and types -----------------------------------------------------------------
 
 @pytest.fixture
 def world_like(tmp_path):
@@ -133,8 +132,7 @@ def test_every_script_has_help(capsys, name, prepare):
     assert all(f"  --{key}=" in out and text in out for key, text in comments().items())
 
 
-# --------------------------------------------------------------------------------------------------
-# config.py: what is derived
+# ---- config.py: what is derived ------------------------------------------------------------------
 
 @pytest.mark.parametrize("words, B, M, lr", [
     ("--B_p=32 --n=64 --C=1e6", 2048, 488, 1e-6 * math.sqrt(2)),
@@ -245,8 +243,7 @@ def test_a_run_needs_one_update_within_b_max():
         check_run(parse(["--B_p=8", "--n=4", "--C=31"]))
 
 
-# --------------------------------------------------------------------------------------------------
-# core/log.py and how a script ends
+# ---- core/log.py and how a script ends -----------------------------------------------------------
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_read_log(tmp_path, packed):

@@ -64,8 +64,7 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-# --------------------------------------------------------------------------------------------------
-# Published files
+# ---- Published files -----------------------------------------------------------------------------
 
 def write_verl(path, pairs):
     """Write (question, answer) pairs as Guru's math file has them, in veRL's format."""
@@ -337,8 +336,7 @@ def test_bad_input_is_one_line_and_writes_nothing(guru, tmp_path, kind):
     assert all(part in line for part in parts or [str(tmp_path / name)]), line
 
 
-# --------------------------------------------------------------------------------------------------
-# Duplicates
+# ---- Duplicates ----------------------------------------------------------------------------------
 
 SAME = [("Find $x$, if x = 3.", "find  x if\n$$x=3$$"),
         (r"\left(\dfrac{1}{2}\right)^{10}", r"( \frac{1}{2} )^10"), (r"\frac12", r"\tfrac{1}{2}"),
@@ -384,8 +382,7 @@ def test_leaks_and_duplicates_equal_those_of_the_slow_way():
     assert min(Counter(twin and twin[0] for twin in expected).values()) >= 10
 
 
-# --------------------------------------------------------------------------------------------------
-# Mixtures
+# ---- Mixtures ------------------------------------------------------------------------------------
 
 SIZES = dict(extreme=90, level_easy=50, level_very_easy=40)
 
@@ -444,8 +441,7 @@ def test_sizes_of_mixtures(splits, mix):
     assert before == tree(splits)
 
 
-# --------------------------------------------------------------------------------------------------
-# Forms of answers, golds, chat turns and columns in published data sets
+# ---- Forms of answers, golds, chat turns and columns in published data sets ----------------------
 
 @pytest.fixture
 def prepared(guru, tmp_path, capsys):
@@ -610,8 +606,7 @@ def test_split_all(tmp_path, script):
     refused(script("sample.py", *words, "--n_val=60"), "--n_val=60", "none of the 60")
 
 
-# --------------------------------------------------------------------------------------------------
-# Golds that an answer can match, leaks in other LaTeX, prompts that occur twice
+# ---- Golds that an answer can match, leaks in other LaTeX, prompts that occur twice --------------
 
 MATRIX = (r"\begin{pmatrix}2&4\\1&2\end{pmatrix}", r"\begin{pmatrix}2&1\\4&2\end{pmatrix}")
 # {gold in the file: (a right answer, a wrong answer), or None if it is left out}

@@ -252,8 +252,7 @@ def test_a_problem_without_the_field_is_refused():
         sandbox.library("reasoning_gym").gold(dict(id="p7", prompt="?", answer="1"))
 
 
-# -------------------------------------------------------------------------------------------------
-# prepare.py
+# ---- prepare.py ----------------------------------------------------------------------------------
 
 def test_prepare(tmp_path):
     """Problems are distinct and depend only on the seed. A second call does nothing."""
@@ -311,8 +310,7 @@ def test_the_library_is_missing(monkeypatch):
         gym.tasks()
 
 
-# -------------------------------------------------------------------------------------------------
-# Other stages
+# ---- Other stages --------------------------------------------------------------------------------
 
 def test_begin(tiny, tmp_path):
     """A problem's `begin` follows the prompt, changes the problem's hash and must be a string."""

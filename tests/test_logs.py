@@ -53,8 +53,7 @@ def read_all(folder):
     return {log[0]["config"]["n"]: log for log in map(read_log, folder.glob("*/log.jsonl"))}
 
 
-# --------------------------------------------------------------------------------------------------
-# Writers
+# ---- Writers -------------------------------------------------------------------------------------
 
 def verl_rows(B_p, n, seed=0, source="openai/gsm8k", lr=1e-6):
     """Return {step: metrics} as veRL 0.9.1 logs them, with names from verl/trainer/ppo.
@@ -109,8 +108,7 @@ def write_chart(path, runs):
         for end, more in (("", 0), ("__MIN", -0.2), ("__MAX", 0.2))} for m in steps], csv.QUOTE_ALL)
 
 
-# --------------------------------------------------------------------------------------------------
-# veRL
+# ---- veRL ----------------------------------------------------------------------------------------
 
 def both(script, run, folder, *words):
     """Return {n: log} of the two runs that prepare.py writes and frontier.py reads; the text."""
@@ -248,8 +246,7 @@ def test_files_that_are_not_logs_are_refused(run, tmp_path, source, text):
     assert not (tmp_path / "out").exists()
 
 
-# --------------------------------------------------------------------------------------------------
-# TRL: files that TRL wrote (tests/logs/trl/make.py)
+# ---- TRL: files that TRL wrote (tests/logs/trl/make.py) ------------------------------------------
 
 def history(n=4):
     """Return the log_history of a run of TRL."""
@@ -328,8 +325,7 @@ def test_a_later_checkpoint_replaces_an_earlier_one(run, read, tmp_path):
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
-# --------------------------------------------------------------------------------------------------
-# W&B
+# ---- W&B -----------------------------------------------------------------------------------------
 
 def test_wandb_history_of_verl(read, tmp_path):
     """_step counts updates; timing_s/step and training/global_step are no step columns."""
@@ -339,10 +335,17 @@ def test_wandb_history_of_verl(read, tmp_path):
     same, _ = read("verl", *AT_8_4, write_verl(tmp_path / "log.jsonl", rows), out="same")
     assert log.eval == same.eval and log.step == same.step and log.header["source"] == "wandb"
     assert log.header["config"] == same.header["config"]
+    for lr, lr_base in ((lambda m: 1e-5 * (1 - m / 2 / STEPS), 1e-5), (lambda m: None, 0.0)):
+        changed = {m: row | {"actor/lr": m and lr(m - 1)} for m, row in rows.items()}
+        path = write_verl(tmp_path / "log.jsonl", changed)
+        log, _ = read("verl", *AT_8_4, path, out=str(lr_base))
+        assert log.header["config"]["lr_base"] == lr_base  # the peak; unknown = 0
 
 
-@pytest.mark.parametrize("of_eval", ["train/global_step", "eval/global_step", "eval/step"])
-def test_wandb_history_with_calls_for_training_and_evaluation(read, tmp_path, of_eval):
+@pytest.mark.parametrize("of_train, of_eval", [
+    *(("train/global_step", name) for name in ("train/global_step", "eval/global_step")),
+    ("train/global_step", "eval/step"), ("rollout/step", "eval/step"), ("step", "step")])
+def test_wandb_history_with_calls_for_training_and_evaluation(read, tmp_path, of_train, of_eval):
     """transformers logs an update and its evaluation in two calls, as train/ and eval/, and so does
     OpenRLHF, with an own step for evaluations. _step counts calls.
     """
@@ -351,7 +354,7 @@ def test_wandb_history_with_calls_for_training_and_evaluation(read, tmp_path, of
         is_eval = "eval_reward" in call
         rows[2 * i] = {f"eval/{key[5:]}" if key.startswith("eval_") else f"train/{key}": value
                        for key, value in call.items() if key != "step"}
-        rows[2 * i][of_eval if is_eval else "train/global_step"] = call["step"]
+        rows[2 * i][of_eval if is_eval else of_train] = call["step"]
         rows[2 * i + 1] = {"profiling/Time taken: GRPOTrainer._prepare_inputs": 0.1}
     log, printed = read("wandb", "--samples=4", write_history(tmp_path / "Bp4_n4.csv", rows))
     same, _ = read("trl", "--samples=4", TRL / "Bp4_n4", out="same")

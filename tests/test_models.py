@@ -205,8 +205,7 @@ def test_a_rope_that_depends_on_the_batch_is_refused(run, monkeypatch):
     assert run(tiny_model("Phi3", original_max_position_embeddings=16))[-1]["status"] == "budget"
 
 
-# -------------------------------------------------------------------------------------------------
-# Tokenizers
+# ---- Tokenizers ----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("ids, end", [(2, "</s>"), ([3, 2], "<unk>"), (None, None)])
 def test_the_end_token_comes_from_the_config(tmp_path, ids, end):

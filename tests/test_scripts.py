@@ -18,8 +18,7 @@ from core.log import read_log
 from conftest import ROOT, capture, run_script, tree, write_jsonl
 
 
-# --------------------------------------------------------------------------------------------------
-# Bad input: one line, exit code 2, nothing written or lost
+# ---- Bad input: one line, exit code 2, nothing written or lost -----------------------------------
 
 ONE = '{"id": 1, "prompt": "1+1=", "answer": 2}\n'
 PROBLEM_FILES = [  # (content of p.jsonl, text of the error)
@@ -201,8 +200,7 @@ def test_errors_analysis_and_planning_load_no_large_modules(code, modules):
     assert done.stdout == "[]\n", done
 
 
-# --------------------------------------------------------------------------------------------------
-# Every script from the command line: two updates of the embedded model
+# ---- Every script from the command line: two updates of the embedded model -----------------------
 
 @pytest.fixture(scope="module")
 def trained(world, script, tmp_path_factory):

@@ -114,8 +114,7 @@ def test_vllm_on_the_real_model(loaded):
     assert gaps(model, prompts, rollouts, 2).max() < 1e-3
 
 
-# -------------------------------------------------------------------------------------------------
-# Bad input
+# ---- Bad input -----------------------------------------------------------------------------------
 
 def test_bad_input(smollm, monkeypatch, tmp_path):
     with pytest.raises(BadInput, match="--task=gcd: no such key"):

@@ -270,7 +270,11 @@ def test_the_plain_command_on_guru_is_the_papers_main_sweep():
     assert sweep.sweep_config("easy", ["--data=data/mine"])["D"] == 0
 
 
-def test_help_and_another_shell():
+def test_help_no_preset_and_another_shell(tmp_path):
+    words = "--seeds=0", "--ns=4", f"--runs={tmp_path}"
+    plans = [capture(["bash", "run_sweep.sh", *preset, *words], env=os.environ | dict(DRY_RUN="1"))
+             for preset in ([], ["easy"])]
+    assert plans[0].stdout == plans[1].stdout and "train_grpo.py" in plans[0].stdout
     done = capture(["bash", "run_sweep.sh", "--help"])
     assert done.returncode == 0 and "\n  GPUS_PER_RUN " in done.stdout, done
     if shutil.which("dash"):

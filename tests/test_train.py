@@ -38,8 +38,7 @@ named = pytest.mark.parametrize
 # trainer's log-probs are float32, so -20 is off by 20 eps, and terms of both signs cancel.
 FLOAT32 = 256 * torch.finfo(torch.float32).eps
 
-# -------------------------------------------------------------------------------------------------
-# The loss and its gradient against loops in float64
+# ---- The loss and its gradient against loops in float64 ------------------------------------------
 
 def slow_advantages(groups):
     """Return (r - mean) / (std + 1e-6), ddof 1, for [[r, ...], ...]."""
@@ -579,8 +578,7 @@ def test_copies_of_a_problem_count_as_one_in_the_error():
         assert record.get("copies") == expected
 
 
-# -------------------------------------------------------------------------------------------------
-# Runs: each writes ./run in another working folder, so that their logs can be compared exactly
+# ---- Runs: each writes ./run in another working folder, so that their logs can be compared ------
 
 # fields that may differ between two runs of one command; every edit of the code changes the commit
 TIMES = {"time", "wall_s", "gen_s", "train_s", "loading_s", "commit"}

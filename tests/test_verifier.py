@@ -143,8 +143,7 @@ def servers(pool):
     return processes
 
 
-# -------------------------------------------------------------------------------------------------
-# Known verdicts
+# ---- Known verdicts ------------------------------------------------------------------------------
 
 def test_known_verdicts(one):
     """Each verdict is as in tests/pairs.txt, and each gold equals itself. None is an error."""
@@ -179,8 +178,7 @@ def test_workers_and_order_change_no_verdict(make_pool):
         assert check_math(pairs, CFG) == check_math(pairs[::-1], CFG)[::-1] == true
 
 
-# -------------------------------------------------------------------------------------------------
-# What is graded: the last box after any thinking
+# ---- What is graded: the last box after any thinking ---------------------------------------------
 
 @pytest.mark.parametrize("text, answer", [
     (r"\boxed{1} or \boxed{2}", "2"), (r"\boxed {3}", "3"), ("\\boxed\n{3}", "3"),
@@ -269,8 +267,7 @@ def test_a_template_that_opens_the_thinking(prepare, one):
     assert rewards.tolist() == [[0, 1, 0], [1, 1, 0]]
 
 
-# -------------------------------------------------------------------------------------------------
-# A new reward
+# ---- A new reward --------------------------------------------------------------------------------
 
 def graded(monkeypatch, reward, texts, answers=("5", "6")):
     """Return `grade` of texts with --verifier=mine and this reward function."""
@@ -333,8 +330,7 @@ def test_a_reward_outside_of_0_to_1_is_refused(monkeypatch, value):
     assert repr(value) in line and "from 0 to 1" in line
 
 
-# -------------------------------------------------------------------------------------------------
-# Hostile answers
+# ---- Hostile answers -----------------------------------------------------------------------------
 
 # the file that the code in CODE would create
 PLACE = os.path.join(tempfile.gettempdir(), f"isocompute-{os.getpid()}")
@@ -486,8 +482,7 @@ def test_hostile_answers(make_pool, monkeypatch):
     assert not os.path.exists(PLACE)
 
 
-# -------------------------------------------------------------------------------------------------
-# Processes that die
+# ---- Processes that die --------------------------------------------------------------------------
 
 HANGS = "9^{9^{9^{9^9}}}+x"  # hangs in the C code for an integer power
 
