@@ -148,7 +148,7 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
                 keep = run["step"] * run["B_p"] <= epochs * D
                 if (keep & (run["C"] > 0)).sum() < 2:
                     raise BadInput(f"fewer than two evaluations in its first {epochs:g} epochs")
-                run["hours"] *= run["rollouts"][keep][-1] / run["rollouts"][-1]
+                run["hours"] *= run["rollouts"][keep][-1] / max(run["rollouts"][-1], 1)
                 run |= {key: run[key][keep] for key in ("C", "reward", "rollouts", "step")}
             read.append(run)
         except BadInput as e:
