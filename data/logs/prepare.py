@@ -38,7 +38,8 @@ RANGE = ("critic/score/min", "critic/score/max")  # of all rollouts
 LR = ("actor/lr", "learning_rate", "train/learning_rate")
 # Columns that count updates. Training and evaluation may each have their own. Without such a column
 # W&B's _step is used, which counts updates in logs of veRL, else calls of log()
-STEP = re.compile(r"(?!training/)(\w+/)?global_step|(train|val|valid|validation|eval|test|rollout)/step")
+STEP = re.compile(r"(?!training/)(\w+/)?global_step|(train|val|valid|validation|eval|test|rollout)"
+                  "/step")
 
 
 def numbers(row):

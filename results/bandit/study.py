@@ -171,7 +171,7 @@ def draw_study(found, path):
         ax.set_yticks(NS, [str(n) for n in NS])
         ax.minorticks_off()
     axes[-1, 0].set(xlabel="C, rollouts", ylabel="n*")
-    plots.save(fig, path, f"n*(C) of {len(arms)} experiments, {len(SEEDS)} seeds each, exact pass@1; "
+    plots.save(fig, path, f"n*(C) of {len(arms)} experiments, {len(SEEDS)} seeds, exact pass@1; "
                "squares: n not told from the best,\neach at its best lr (90%); gains with n and "
                "lr chosen on one half of the seeds and measured on the other (90%)")
 
