@@ -32,7 +32,7 @@ except ModuleNotFoundError:  # copied without the rest, for --points
     frontier, BadInput = None, ValueError
 
 BUDGETS = 1 / 8, 1 / 4, 1 / 2, 1, 2, 4   # rows of the table, as multiples of the largest budget
-COLUMNS = "panel C status B_p n M epochs lr lr_base reward lo hi hours tied".split()
+COLUMNS = "metric panel C status B_p n M epochs lr lr_base reward lo hi hours tied".split()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -252,14 +252,15 @@ def surer(t, p, row, folder):
     return reason, f"bash run_sweep.sh {run['recipe']} {shlex.join(dict.fromkeys(kept))}"
 
 
-def save_table(path, found):
-    """Write the tables {name: (panel, rows)} to one CSV."""
+def save_table(path, found, metric):
+    """Write the tables {name: (panel, rows)} of rewards in `metric` to one CSV."""
     with open(path, "w", newline="") as file:
         out = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
         out.writeheader()
         for name, (_, rows) in found.items():
-            out.writerows(r | {key: f"{value:.5g}" for key, value in r.items()
-                               if isinstance(value, float)} | dict(panel=name) for r in rows)
+            for r in rows:
+                floats = {key: f"{x:.5g}" for key, x in r.items() if isinstance(x, float)}
+                out.writerow(r | floats | dict(metric=metric, panel=name))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -328,7 +329,7 @@ def main(argv):
     if row is None:
         raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")
     folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / f"prescription{suffix}.csv", found)
+    save_table(folder / f"prescription{suffix}.csv", found, metric)
     stars = [] if view == "fixed_B" else [r | (dict(panel=f"B_p={r['B_p']}") if view == "fixed_Bp"
                                                else {}) for r in rows]
     plots.law(t, panels, laws, stars, "updates" if view == "fixed_B" else cfg["unit"],
