@@ -27,14 +27,13 @@
 #   JOBS          how many runs train at a time (default: one per GPU or core). Twice the number of
 #                 GPUs: two runs share a GPU and its memory, which small n leave idle
 #   GPUS_PER_RUN  GPUs for each run (default 1; 0 = one CPU core); torchrun starts one on 2 or more.
-#                 `python -m core.cost` prints how many GPUs a model needs.
+#                 Those of CUDA_VISIBLE_DEVICES, else all. `python -m core.cost` prints how many a
+#                 model needs.
 #   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice".
 #                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
 #   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,
 #                 `bash run_sweep.sh env` makes the environment, and
 #                 `.venv/bin/python -m core.prepare easy` the problems and splits.
-#
-# The GPUs are those in CUDA_VISIBLE_DEVICES or, if it is unset, those that nvidia-smi lists.
 [ -n "${BASH_VERSION:-}" ] || { echo "sh cannot run this script, bash can: bash $0" >&2; exit 2; }
 set -euo pipefail
 cd "$(dirname "$0")"
