@@ -149,8 +149,7 @@ def prescribe(t, p, C):
     rollouts = np.array([max(r["rollouts"][-1], 1) for r in mine])
     per_rollout = np.mean([r["C"][-1] for r in mine] / rollouts)
     hours = np.mean([r["hours"] for r in mine] / rollouts)
-    reach = t.grid[t.alive[i]].max() * (1 + 1e-9)
-    last = np.inf if t.alive[i, j] and C > reach else max(r["C"][-1] for r in mine)
+    last = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max()
     M = int(min(C, last) / per_rollout * (1 + 1e-9)) // (B_p * n)
     cfg = complete(t.runs[0]["config"])
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
