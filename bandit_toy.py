@@ -23,8 +23,7 @@ import signal
 import sys
 from pathlib import Path
 
-# matrices are small, so two processes are faster than two threads
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # matrices are small
 
 import config
 from config import BadInput, derive, entry, parse

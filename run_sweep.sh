@@ -27,8 +27,7 @@
 #   JOBS          how many runs train at a time (default: one per GPU or core). Twice the number of
 #                 GPUs: two runs share a GPU and its memory, which small n leave idle
 #   GPUS_PER_RUN  GPUs for each run (default 1; 0 = one CPU core); torchrun starts one on 2 or more.
-#                 Those of CUDA_VISIBLE_DEVICES, else all. `python -m core.cost` prints how many a
-#                 model needs.
+#                 Those of CUDA_VISIBLE_DEVICES, else all. `python -m core.cost` counts them.
 #   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice".
 #                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
 #   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,
@@ -37,7 +36,9 @@
 [ -n "${BASH_VERSION:-}" ] || { echo "sh cannot run this script, bash can: bash $0" >&2; exit 2; }
 set -euo pipefail
 cd "$(dirname "$0")"
-[ -f core/sweep.py ] || cd "$SLURM_SUBMIT_DIR"  # sbatch starts a copy of this file
+[ -f core/sweep.py ] || cd "${SLURM_SUBMIT_DIR:-.}"  # sbatch starts a copy of this file
+[ -f core/sweep.py ] || { echo "run_sweep.sh: start it in the clone's folder" >&2; exit 2; }
+[[ ${DRY_RUN:-0} = [01] ]] || { echo "DRY_RUN=$DRY_RUN: expected 1 or 0" >&2; exit 2; }
 case ${1:---help} in -h | --help) ;; -*) set -- easy "$@" ;; esac  # keys, but no preset
 preset=${1:---help}
 [ $# -gt 0 ] && shift

@@ -16,9 +16,8 @@ Reads a problem file, {"id", "prompt", "answer"} per line, and a model. Writes D
 - `difficulty.png`: a histogram of pass rates. `difficulty.json`: sizes of the splits, settings.
 At the end it prints, for several n, the share of groups whose advantages would all be 0.
 
-`mix` writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl from the levels; D problems are the
-first of any larger D, and --D=0 takes all that the levels allow. Splits are in random order, so
-`head` and `cat` make other mixtures.
+`mix` writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl from the levels; --D=0 takes all they
+allow. Splits are in random order, so `head` and `cat` make other mixtures.
 """
 import collections
 import concurrent.futures
@@ -308,8 +307,7 @@ def signal_table(splits, counts, cfg):
 # -------------------------------------------------------------------------------------------------
 # Mixtures of splits
 
-# The paper's three mixtures, whose Hard problems are never solved in 128 rollouts, our `extreme`. A
-# mixture goes through its list of splits again and again, and takes one problem from each
+# The paper's mixtures; its Hard is our `extreme`. A mixture takes a problem from each split in turn
 MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
                 tri=["extreme", "level_easy", "extreme", "level_very_easy"])
 

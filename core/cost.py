@@ -20,11 +20,9 @@ CARDS = {"RTX 4090": (24e9, 0.8e12, 65e12), "H100": (80e9, 2.6e12, 390e12)}
 LOGIT_BYTES = 350
 # The CPU's part of a decoding step, and of each rollout in it: with 0.5B, 2.5 ms at 8, 9.2 at 256
 STEP_S, ROLLOUT_S = 2e-3, 24e-6
-# The rest of an update: grading, the engine's sleep and wake-up, start of the kernels, the log. Of
-# 3.4 s measured with 32 rollouts, packed rows without recomputation save 1.8 s (computed)
+# The rest of an update, 3.4 s measured with 32 rollouts, less 1.8 s (computed) by packed rows
 UPDATE_S = 1.6
-# A response has MEAN tokens, or SHORT x max_new_tokens if that is less, lognormal with SIGMA; the
-# share CUT runs to max_new_tokens. A prompt has PROMPT tokens
+# Tokens of a response, MEAN or at most SHORT x max_new_tokens, lognormal; the share CUT is cut off
 PROMPT, MEAN, SIGMA, SHORT, CUT = 150, 650, 0.5, 1 / 3, 0.005
 N_VAL = 300  # validation problems, if n_val = 0
 # What a run cannot use: bytes, and a share of the card (CUDA, NCCL, CUDA graphs, gaps)

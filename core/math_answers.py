@@ -63,6 +63,9 @@ SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", ctg=r"\cot ", arctg=r"\arctan ", l
                 rangle=")")
 LARGE = dict(thousand=3, million=6, billion=9, trillion=12)  # powers of ten
 BLANK = r"(?:\s|~|\\[,;:! ])"
+NO_UNIT = ("or|and|to|am|pm|pi|tau|dozens?|hundred|lakh|score|squared|cubed|factorial|plus|minus"
+           "|times|over|hal(?:f|ves)|[a-z]+ths|thirds?|quarters?|" + "|".join(LARGE))
+WORD = rf"(?!(?i:{NO_UNIT})\b)[A-Za-z]+"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
 LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft|in|lbs?|oz|mi|mph"
@@ -124,7 +127,8 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<!\w)(?:np|numpy)\.\w+\(([^()]*)\)", r"\1", "np.float64(0.5)"),
     (r"\\(?:mathrm|text(?:rm|bf|it|sf|normal)|math(?:bf|it|sf)|mbox|operatorname\*?)(?=\s*\{)",
      r"\\text", "one command for text"),
-    (r"\\text\s*\{\s*(\\?\$?\d[\d.,]*)\s+(?!and|or|to)([a-z][^{}]*)\}", r"\1\\text{ \2}", "2 cm"),
+    (rf"\\text\s*\{{\s*(\\?\$?\d[\d.,]*)\s+(?!(?:{NO_UNIT})\b)([a-z]+)\s*\}}", r"\1\\text{ \2}",
+     "2 cm"),
     (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; any other text may be a unit"),
     (rf"\\text\s*\{{\s*({NAMES}|lg|(?:arc|c)?tg)\s*\}}", r"\\\1 ", "a function in upright type"),
     (rf"\\({'|'.join(SYNONYMS)})(?![a-z])", lambda m: SYNONYMS[m[1]], r"\tg for \tan"),
@@ -172,17 +176,19 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
      r"\}|(?<=\d)\s*deg(?:rees?)?(?![A-Za-z])|\^\s*\{\s*°\s*\}", "°", "one mark for degrees"),
     (r"(\d+)\s*°\s*(\d+)\s*'(?:\s*(\d+)\s*(?:''|\"))?", arc, "30° 15'"),
     (rf"(?:\\text\s*\{{\s*)?°\s*(?:\\text\s*\{{\s*)?[CF]\s*\}}?{END}", "", "25°C"),
-    (rf"(?<=[\w)}}\]!%|°]){BLANK}*{UNIT}(?:\s*(?:/|\\cdot|\\times)?{BLANK}*{UNIT})*"
+    (rf"(?<=[\w)}}\]!%|°]){BLANK}*{UNIT}(?:{BLANK}*(?:(?:/|\\cdot|\\times){BLANK}*)?{UNIT})*"
      r"(?=[\s$]*(?:$|[,;)\]]|(?:\\text\s*\{\s*)?(?:and|or)\b))", "", r"5\text{ cm}"),
     (rf"(?:(?<=[\d)}}])|(?<=\\pi)){BLANK}+{LONG}{END}", "", "5 cm, 5 apples; 5cm is a product"),
     # Several answers
     (r"(?<=[\d)}\]])(or|and)(?=[-+\d(\\$]|[A-Za-z](?![A-Za-z]))", r" \1 ", "x=1orx=2"),
     (r"\\begin\s*\{cases\}((?:[^&\\]|\\(?!begin|end))*)\\end\s*\{cases\}",
      lambda m: m[1].replace(r"\\", ","), r"x=1\\ y=2"),
-    (r"(?:\s|[,;(~]|\\[,;:! ]|\\q?quad|\\text\s*\{\s*(?:where|for|with)?\s*\})+[kmn]\s*\\in\s*"
-     rf"\\mathbb\s*\{{?\s*Z\s*\}}?\)?{END}", "", r"k\pi, k\in\mathbb{Z}"),
+    (r"^(.*?)(?:\s|[,;(~]|\\[,;:! ]|\\q?quad|\\text\s*\{\s*(?:(?:where|for|with)\s*)?\})+([kmn])\s*"
+     rf"\\in\s*\\mathbb\s*\{{?\s*Z\s*\}}?\)?{END}",
+     lambda m: m[m[2] in re.sub(r"\\[A-Za-z]+", "", m[1])], r"k\pi, k\in\mathbb{Z}"),
     (r"(?:^|(?<=[=,;]))[^=,;()\[\]]*(?<!\\)\{[^=,;()\[\]]*\\pm[^=,;()\[\]]*", lambda m: ",".join(
-        m[0].replace(r"\pm", a).replace(r"\mp", b) for a, b in ("+-", "-+")), r"\frac{1\pm 2}{3}"),
+        m[0].replace(r"\pm", a).replace(r"\mp", b) for a, b in ("+-", "-+"))
+     if m[0].count(r"\pm") == 1 else m[0], r"\frac{1\pm 2}{3}"),
     (r"^.+$", pairs, "pairs of assignments")]]
 
 
@@ -243,17 +249,17 @@ def score(gold, answer):
         # accept one letter, with or without the option's text; two letters are a guess
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
     if is_number := not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
-        # so words after a number in the answer can only be a unit
-        answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+(?!(?:or|and|to|pi|dozen|hundred"
-                        rf"|{'|'.join(LARGE)})s?\b)[A-Za-z]+(?:\s+[a-z]+)*){END}", "", answer)
+        # so a word after a number in the answer can only be a unit
+        answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+{WORD}){END}", "", answer)
     # of an equation math-verify takes the right side, so 7 = 8 would be 8
     sides = [side for side in answer.split("=") if side.strip()]
-    if not re.search(r"[A-Za-z.]", re.sub(r"\\[A-Za-z]+", "", normalize(answer))) and not all(
+    plain = re.sub(r"\\[A-Za-z]+", "", normalize(answer))
+    if "." not in answer and not re.search("[A-Za-z.]", plain) and not all(
             verify(parsed(a), parsed(b), **how) for a, b in zip(sides, sides[1:])):
         return False
-    # 24 = 24 is no value to math-verify
-    return verify(parsed(gold), parsed(answer), **how) or bool(
-        is_number and len(sides) > 1 and verify(parsed(gold), parsed(sides[-1]), **how))
+    if is_number and sides[1:] and "=" not in gold and not re.search(r"[A-Za-z.,;<>]|\\\\", plain):
+        answer = sides[-1]  # 24 = 24 is no value to math-verify
+    return verify(parsed(gold), parsed(answer), **how)
 
 
 def bare(text):

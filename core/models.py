@@ -114,7 +114,7 @@ def checkpoint_state(path):
 
 def newest_checkpoint(run):
     """Return the path of a run's newest complete checkpoint, or None. Report incomplete ones."""
-    for path in sorted((run / "ckpt").glob("step_*"), reverse=True):
+    for path in sorted((run / "ckpt").glob(STEPS), reverse=True):
         try:
             checkpoint_state(path)
             return path
@@ -393,9 +393,8 @@ def write_model(folder, model, tokenizer, dtype):
         given = model.generation_config
         model.generation_config = type(given)()  # save_pretrained may refuse `given`
         with disk_errors(folder):
-            model.config.dtype = kind
             model.save_pretrained(folder, state_dict=weights)
-            model.generation_config = given
+            model.generation_config, model.config.dtype = given, kind  # which the line above resets
             write_settings(folder, model, tokenizer)
 
 
@@ -432,6 +431,7 @@ def training_state(trained):
     return tensors
 
 
+STEPS = "step_" + 8 * "[0-9]"  # no copies that a user made
 FILE_BYTES = 2**29  # about the size of a checkpoint file, of which two copies are in memory
 
 
@@ -472,7 +472,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
 
 def keep_checkpoints(folder, newest, steps):
     """Remove a run's checkpoints. Keep the last `newest`, and those of the updates in `steps`."""
-    paths = sorted((folder / "ckpt").glob("step_*"), reverse=True)
+    paths = sorted((folder / "ckpt").glob(STEPS), reverse=True)
     for path in paths[newest:]:
         if int(path.name.removeprefix("step_")) not in steps:
             shutil.rmtree(path)
@@ -489,7 +489,7 @@ def load_checkpoint(folder, trained):
     path = folder / "ckpt" / f"step_{step:08d}"
     with disk_errors(path):
         read_tensors(training_state(trained), path)
-    for later in sorted((folder / "ckpt").glob("step_*")) if RANK == 0 else ():
+    for later in sorted((folder / "ckpt").glob(STEPS)) if RANK == 0 else ():
         # remove incomplete later checkpoints, which would count among the newest two
         if later.name > path.name:
             shutil.rmtree(later)

@@ -29,7 +29,7 @@ def spawn(command, out, place):
     """Start a process from the shell words `command`, and write its output to the file `out`.
 
     place: extra environment variables. A Ctrl-C in the terminal does not reach the process, because
-    torchrun and srun would pass it on to the ranks. LAUNCH may contain quotes and assignments.
+    torchrun and srun would pass it on. LAUNCH may contain quotes and assignments.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "wb") as file:
@@ -48,7 +48,7 @@ def pool(jobs, places, stop):
     start. The running jobs get SIGTERM, on which train_grpo.py saves a checkpoint, and are awaited.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
-    terminal = sys.stdout.isatty()
+    terminal = bool(sys.stdout and sys.stdout.isatty())
     clear, every = ("\033[J", 1) if terminal else ("", 60)
     try:
         while (waiting or running) and not stop:

@@ -47,7 +47,7 @@ CHANGED = dict(
 # an answer with more words than this is a worked solution, not a final answer
 SOLUTION = 15
 # what data sets write where there is none
-NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|proven|not ?found|nan|n/a|null|unknown|tbd|"
+NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|not ?found|nan|n/a|null|tbd|"
                      r"see (?:the )?solution|[-?.\[\]\s]*)[.}]*")
 # columns with these names may be part of the question
 CONTEXT = set("""body context passage background premise story input choices options system image

@@ -29,7 +29,7 @@ import evaluate
 import sample
 import train_grpo
 import verifier
-from config import BadInput, parse
+from config import BadInput, parse, read_json
 from core.log import DIVERGED, read_log
 
 named = pytest.mark.parametrize
@@ -397,6 +397,7 @@ def test_the_dtype_of_the_final_model(tiny, tmp_path):
         train_grpo.models.write_model(tmp_path / word, model, tokenizer, word)
         weights = load_file(tmp_path / word / "model.safetensors")
         assert {w.dtype for w in weights.values()} == {dtype}
+        assert f"torch.{read_json(tmp_path / word / 'config.json')['dtype']}" == str(dtype)
         again, _ = engine.load_model(tmp_path / word)
         for (name, a), (_, b) in zip(model.named_parameters(), again.named_parameters()):
             assert torch.equal(a.to(dtype).float(), b), name
@@ -905,6 +906,7 @@ def test_log_probs_of_the_engine_that_are_not_finite(policy, batch):
 def test_torn_checkpoint_is_skipped(unfinished, resume, capfd, file):
     run = unfinished(cut=4)
     older, newest = sorted((run / "ckpt").glob("step_*"))
+    copy = shutil.copytree(older, run / "ckpt/step_00000099.bak")
     if file == "no weights":
         next(newest.glob("*.safetensors")).unlink()
     torn = [*older.iterdir(), *newest.iterdir()] if file == "all of both" else newest.glob(file)
@@ -913,6 +915,7 @@ def test_torn_checkpoint_is_skipped(unfinished, resume, capfd, file):
     resume()
     printed = capfd.readouterr().err
     assert f"{newest.name}: not a whole checkpoint" in printed
+    assert copy.exists() or file == "all of both"  # then ckpt/ is ckpt.unused
     assert f"from update {0 if file == 'all of both' else int(older.name[5:])}" in printed
     assert [json.loads((run / f"ckpt/step_{m:08d}/state.json").read_text())["step"]
             for m in (27, 30)] == [27, 30]
