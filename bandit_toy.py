@@ -23,7 +23,7 @@ import signal
 import sys
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # matrices are small
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes beat two threads
 
 import config
 from config import BadInput, derive, entry, parse

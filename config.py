@@ -142,7 +142,7 @@ def comments():
 # {key: its valid values}, for each key whose comment begins with `a | b`
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
-# Keys that are not part of a run's identity. All others are, also yours, and name its folder
+# Keys that are not part of a run's identity. All others are, also those that you add
 RUNNING = """device threads gen_batch micro_tokens micro_logits
              activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
              sample_every s""".split()  # how a run is executed

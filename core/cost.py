@@ -22,7 +22,7 @@ LOGIT_BYTES = 350
 STEP_S, ROLLOUT_S = 2e-3, 24e-6
 # The rest of an update, 3.4 s measured with 32 rollouts, less 1.8 s (computed) by packed rows
 UPDATE_S = 1.6
-# Tokens of a response, MEAN or at most SHORT x max_new_tokens, lognormal; the share CUT is cut off
+# Tokens of a response: MEAN, or SHORT x max_new_tokens if less, lognormal; a share CUT is cut off
 PROMPT, MEAN, SIGMA, SHORT, CUT = 150, 650, 0.5, 1 / 3, 0.005
 N_VAL = 300  # validation problems, if n_val = 0
 # What a run cannot use: bytes, and a share of the card (CUDA, NCCL, CUDA graphs, gaps)

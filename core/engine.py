@@ -77,7 +77,7 @@ def engine_name(cfg):
 
 
 def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, awake=False):
-    """Return an HFEngine (name = hf) or a VLLMEngine (name = vllm) for the model at `path`.
+    """Return an HFEngine (hf) or a VLLMEngine (vllm) for the model at `path`, or raise BadInput.
 
     model: the trained model, or None if nothing is trained in this process; vLLM then gets the
     whole GPU. If `model` is on the meta device, the engine needs a `load` first. awake: vLLM never

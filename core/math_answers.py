@@ -253,11 +253,11 @@ def score(gold, answer):
         answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+{WORD}){END}", "", answer)
     # of an equation math-verify takes the right side, so 7 = 8 would be 8
     sides = [side for side in answer.split("=") if side.strip()]
-    plain = re.sub(r"\\[A-Za-z]+", "", normalize(answer))
-    if "." not in answer and not re.search("[A-Za-z.]", plain) and not all(
+    shown = re.sub(r"\\[A-Za-z]+", "", normalize(answer))
+    if "." not in answer and not re.search("[A-Za-z.]", shown) and not all(
             verify(parsed(a), parsed(b), **how) for a, b in zip(sides, sides[1:])):
         return False
-    if is_number and sides[1:] and "=" not in gold and not re.search(r"[A-Za-z.,;<>]|\\\\", plain):
+    if is_number and sides[1:] and "=" not in gold and not re.search(r"[A-Za-z.,;<>]|\\\\", shown):
         answer = sides[-1]  # 24 = 24 is no value to math-verify
     return verify(parsed(gold), parsed(answer), **how)
 

@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 
-# the colours of n = 2, 4, 8, ..., 4096, which colour-blind readers can tell from the next
+# the colours of n = 2, 4, 8, ..., 4096; colour-blind readers can tell neighbours apart
 SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
           "#6b4a2b").split()
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",

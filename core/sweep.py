@@ -122,7 +122,7 @@ def sweep_config(preset, argv):
     words = preset_words(preset, parse(argv)["data"], argv)
     cfg = parse([f"--recipe={preset}", *words, *argv])
     # the D of presets.json is for one model; the split of another model may have fewer problems
-    if not any(word.startswith("--D=") for word in argv) and Path(cfg["train_set"]).is_file():
+    if cfg["D"] and Path(cfg["train_set"]).is_file() and not any(w[:4] == "--D=" for w in argv):
         if len(read_problems(cfg["train_set"])) < cfg["D"]:
             cfg["D"] = 0
     return cfg
