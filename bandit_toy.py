@@ -311,7 +311,7 @@ def check_world(cfg):
             raise BadInput(f"--{key}={cfg[key]}: expected {least} to {most}")
     for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
                            temperature=1.0, kl_coef=0.0, entropy_coef=0.0, recipe="mixed",
-                           pass_at="").items():
+                           pass_at="", out="").items():
         if cfg[key] != value:
             raise BadInput(f"--{key}={cfg[key]}: the toy has only {key}={value or 'none'}")
 

@@ -257,14 +257,17 @@ def parse(argv, doc="", own=None):
         for key, comment in (comments() | {key: about for key, (_, about) in own.items()}).items():
             print(f"  --{key + '=' + str(keys[key]):40s} {comment}")
         sys.exit(0)
-    given = {}
+    given, filed = {}, {}
     for word in argv:
         key, eq, value = word.removeprefix("--").partition("=")
         if not word.startswith("--") or (not eq and key in {*keys, "config"}):
             raise BadInput(f"{word}: expected --key=value, as in --n=16 (--help lists all keys)")
         flat = {key: value}
         if key == "config":
-            flat = read_json(value)
+            flat = filed = read_json(value)
+        elif key in ("recipe", "data", "model", "split"):  # the file's paths were of its own value
+            for path in filed.keys() & {"train_set", "val_set", "problems", "runs"}:
+                given.pop(path, None)
         # set the recipe first, because it sets other keys, which the file may override
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
@@ -333,8 +336,6 @@ def check(cfg):
         *((key, cfg[key] <= x, f"must be {x} or less") for key, x in most.items()),
         *((key, cfg[key] > 0, "must be above 0")
           for key in "lr_base temperature top_p verify_s".split()),
-        ("top_p", cfg["top_p"] == 1 or not cfg["tis_cap"], "below 1, log-probs of the engine are "
-         "renormalised, and importance weights would be wrong; set --tis_cap=0 as well"),
         ("temperature", cfg["engine"] != "vllm" or cfg["temperature"] <= 2,
          "vLLM accepts at most 2"),
         ("n_train", not (ppo and cfg["n_train"]),
@@ -392,7 +393,7 @@ def updates_at(budgets, cfg):
 
 
 def check_run(cfg):
-    """Raise BadInput if no run can have this B_p, n, C and number of threads."""
+    """Raise BadInput if no run can have this B_p, n, C, top_p and number of threads."""
     B = cfg["B_p"] * cfg["n"]
     if cfg["B_max"] and B > cfg["B_max"]:
         raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {B} is above "
@@ -400,6 +401,9 @@ def check_run(cfg):
     if cfg["C"] < B:
         raise BadInput(f"--C={cfg['C']}: below one update of B_p n = {B} rollouts; raise it, or "
                        "lower B_p or n")
+    if cfg["top_p"] < 1 and cfg["tis_cap"]:
+        raise BadInput(f"--top_p={cfg['top_p']}: below 1, log-probs of the engine are renormalised, "
+                       "and importance weights would be wrong; set --tis_cap=0 as well")
     if cfg["threads"] > (os.cpu_count() or 1):
         raise BadInput(f"--threads={cfg['threads']}: this machine has {os.cpu_count()} cores")
 

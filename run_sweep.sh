@@ -91,18 +91,20 @@ if [ "${DRY_RUN:-}" = 1 ]; then
     exec "$PY" -m core.sweep commands "$preset" "${args[@]}"
 fi
 
+# a stage runs in the background, so that the trap can pass SIGTERM on to it at once
+stage() {
+    trap 'kill -TERM "$child" 2> /dev/null || true' INT TERM HUP
+    code=0
+    "$PY" -m "$@" & child=$!
+    wait "$child" || code=$?
+    while kill -0 "$child" 2> /dev/null; do code=0; wait "$child" || code=$?; done
+    trap - INT TERM HUP
+    [ $code = 0 ] || exit $code
+}
 # ---- problems, base models, difficulty: prepare.py of the data folder, sample.py -----------------
-"$PY" -m core.prepare "$preset" "${args[@]}"
-
+stage core.prepare "$preset" "${args[@]}"
 # ---- the runs: train_grpo.py for every cell ------------------------------------------------------
-# core.sweep runs in the background, so that the trap can pass SIGTERM on to it at once
-trap 'kill -TERM "$sweep" 2> /dev/null || true' INT TERM HUP
-code=0
-"$PY" -m core.sweep run "$preset" "${args[@]}" & sweep=$!
-wait "$sweep" || code=$?
-while kill -0 "$sweep" 2> /dev/null; do code=0; wait "$sweep" || code=$?; done
-trap - INT TERM HUP
-[ $code = 0 ] || exit $code
+stage core.sweep run "$preset" "${args[@]}"
 
 # ---- the analysis --------------------------------------------------------------------------------
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}

@@ -609,7 +609,7 @@ class Run:
 
     def __init__(self, cfg):
         """Read the problem sets. Raise BadInput if a set has too few problems for the config."""
-        self.cfg, d = cfg, derive(cfg)
+        self.cfg, self.asked, d = cfg, cfg, derive(cfg)
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
@@ -755,19 +755,21 @@ class Run:
         if file_size(self.log) < state["log_bytes"]:
             raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update "
                            f"{state['step']}; bring it back, or remove ckpt/")
+        # without a checkpoint the run starts again; keep what is left of the earlier start
+        if new and file_size(self.log):
+            shutil.copyfile(self.log.name, folder / "log.unused.jsonl")
         self.log.truncate(state["log_bytes"])
         self.samples.truncate(min(state["samples_bytes"], file_size(self.samples)))
         # remove the model that was exported at a smaller budget, because training now continues
         shutil.rmtree(folder / "model", ignore_errors=True)
-        # no checkpoint in ckpt/ can be used: all are incomplete, or the log was deleted
-        if new and ckpt.exists():
+        if new and ckpt.exists():  # all checkpoints are incomplete, or the log was deleted
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
         if new:
             names = ["torch", "transformers"] + ["vllm"] * (self.engine_name == "vllm")
             versions = {name: sys.modules[name].__version__ for name in names}
             self.write(dict(
-                type="header", schema=1, config=dict(cfg, out=""), derived=derive(cfg),
+                type="header", schema=1, config=dict(self.asked, out=""), derived=derive(cfg),
                 base=self.base, engine=self.engine_name, device=str(self.learner.model.device),
                 versions=dict(python=sys.version.split()[0], **versions), commit=machine.commit(),
                 **self.hashes, ranks=WORLD, loading_s=time.time() - START,

@@ -26,13 +26,13 @@ def last_line(path):
 
 
 def spawn(command, out, place):
-    """Start a process from the shell words `command`, and write its output to the file `out`.
+    """Start a process from the shell words `command`, and append its output to the file `out`.
 
     place: extra environment variables. A Ctrl-C in the terminal does not reach the process, because
     torchrun and srun would pass it on. LAUNCH may contain quotes and assignments.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    with open(out, "wb") as file:
+    with open(out, "ab") as file:
         return subprocess.Popen(["bash", "-c", f"exec env {command}"], env=os.environ | place,
                                 stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                                 start_new_session=True)

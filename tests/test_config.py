@@ -209,6 +209,9 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     cfg = parse(shlex.split(words.replace("WORLD", str(world_like))))
     (tmp_path / "header.json").write_text(json.dumps(cfg))
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
+    # another split has other problems and another folder
+    other = parse([f"--config={tmp_path / 'header.json'}", "--split=all"])
+    assert {other["train_set"][-15:], other["runs"][-4:]} == {"all_train.jsonl", "_all"}
     # a key that no longer exists is an error
     (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="2 4")))
     with pytest.raises(BadInput, match="--n_schedule=2 4: no such key"):
@@ -223,19 +226,20 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
 
 @pytest.mark.parametrize("words", [
     "--n=1", "--n=0", "--B_p=0", "--C=0", "--C=-5", "--temperature=0", "--lr_base=0", "--top_p=0",
-    "--top_p=1.1", "--top_p=0.9", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8",
+    "--top_p=1.1", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8",
     "--samples=0", "--verify_s=1e7", "--metric=pass@4", "--metric=avg@0", "--metric=rewards",
     "--ns=2,4", "--seeds=", "--bps=x", "--ns=0", "--ns=1", "--bps=0", "--lrs=1e-4,2e-4", "--lrs=0",
     "--kl_coef=-1", "--grad_clip=-1", "--recipe=hrad", "--engine=none", "--lr_scaling=squared"])
 def test_impossible_values_name_the_key(words):
-    assert parse(["--top_p=0.9", "--tis_cap=0"])["top_p"] == 0.9  # fine without importance weights
     with pytest.raises(BadInput, match=f"^{words.split('=')[0]}=") as e:
         parse(words.split())
     assert "\n" not in str(e.value)
 
 
 def test_a_run_needs_one_update_within_b_max():
-    check_run(parse(["--B_p=8", "--n=4", "--C=32", "--B_max=32"]))
+    check_run(parse(["--B_p=8", "--n=4", "--C=32", "--B_max=32", "--top_p=0.9", "--tis_cap=0"]))
+    with pytest.raises(BadInput, match="^--top_p=0.9: "):  # with importance weights
+        check_run(parse(["--top_p=0.9"]))
     check_run(parse(["--B_p=8", "--n=400", "--C=1e4", "--B_max=0"]))  # 0 = no limit
     with pytest.raises(BadInput, match="B_p n = 32 is above B_max=31"):
         check_run(parse(["--B_p=8", "--n=4", "--B_max=31"]))

@@ -907,6 +907,7 @@ def test_torn_checkpoint_is_skipped(unfinished, resume, capfd, file):
     run = unfinished(cut=4)
     older, newest = sorted((run / "ckpt").glob("step_*"))
     copy = shutil.copytree(older, run / "ckpt/step_00000099.bak")
+    log = (run / "log.jsonl").read_bytes()
     if file == "no weights":
         next(newest.glob("*.safetensors")).unlink()
     torn = [*older.iterdir(), *newest.iterdir()] if file == "all of both" else newest.glob(file)
@@ -915,7 +916,10 @@ def test_torn_checkpoint_is_skipped(unfinished, resume, capfd, file):
     resume()
     printed = capfd.readouterr().err
     assert f"{newest.name}: not a whole checkpoint" in printed
-    assert copy.exists() or file == "all of both"  # then ckpt/ is ckpt.unused
+    if file == "all of both":  # then ckpt/ is ckpt.unused
+        assert (run / "log.unused.jsonl").read_bytes() == log
+    else:
+        assert copy.exists()
     assert f"from update {0 if file == 'all of both' else int(older.name[5:])}" in printed
     assert [json.loads((run / f"ckpt/step_{m:08d}/state.json").read_text())["step"]
             for m in (27, 30)] == [27, 30]

@@ -57,7 +57,7 @@ def follow(folder, to, every=5.0):
     """
     sent = []
     while not sent or sent[-1]["type"] != "end":
-        time.sleep(every if sent else 0)
+        time.sleep(every if sent else 1)
         log = read_log(folder / "log.jsonl")
         if log and (not sent or log[:len(sent)] != sent):
             sent, write = [], to(folder, log[0].get("config"))
