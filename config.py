@@ -402,8 +402,8 @@ def check_run(cfg):
         raise BadInput(f"--C={cfg['C']}: below one update of B_p n = {B} rollouts; raise it, or "
                        "lower B_p or n")
     if cfg["top_p"] < 1 and cfg["tis_cap"]:
-        raise BadInput(f"--top_p={cfg['top_p']}: below 1, log-probs of the engine are renormalised, "
-                       "and importance weights would be wrong; set --tis_cap=0 as well")
+        raise BadInput(f"--top_p={cfg['top_p']}: below 1, log-probs of the engine are "
+                       "renormalised, and importance weights would be wrong; set --tis_cap=0 as well")
     if cfg["threads"] > (os.cpu_count() or 1):
         raise BadInput(f"--threads={cfg['threads']}: this machine has {os.cpu_count()} cores")
 

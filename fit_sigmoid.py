@@ -114,30 +114,32 @@ def verdict_text(law):
     early, late = (", ".join(map(str, ns)) for ns in (law["sets"][0], law["sets"][-1]))
     a = law["ahead"]
     points = f"{100 * a['gap']:.1f} +- {100 * a['half']:.1f} points"
+    ended = ", ".join(map(str, law["ended"]))
+    tested = f", without n = {ended}, which ended early" * bool(ended)
     if law["verdict"] != "undecided":
         p = law["p"] if law["verdict"] == "rises" else law["p_falls"]
-        return (f"the best n {law['verdict']} with the budget (p = {p:.3f}): best or tied up to "
-                f"C = {C[1]}: n = {early}; from {C[-2]}: n = {late}"
+        return (f"the best n {law['verdict']} with the budget (p = {p:.3f}{tested}): best or tied "
+                f"up to C = {C[1]}: n = {early}; from {C[-2]}: n = {late}"
                 + f", {points} ahead of n = {a['n']}" * (late == str(a["by"]))
                 + (f". The law: {law_text(law)}" if law["curve"] else ""))
     if a["gap"] <= 0:
-        return (f"undecided (p = {law['p']:.2f}): n = {a['n']} serves every budget, no other n is "
-                "ahead of it; only a larger C or other n could show a rise")
+        return (f"undecided (p = {law['p']:.2f}{tested}): n = {a['n']} serves every budget, no "
+                "other n is ahead of it; only a larger C or other n could show a rise")
     more = math.ceil(law["seeds"] * min((a["half"] / a["gap"]) ** 2, 99)) - law["seeds"]
     decide = (f"about {plots.plural(max(more, 1), 'more seed')} would decide" if more <= 20 else
               "only a larger C or other n could show a rise")
-    return (f"undecided (p = {law['p']:.2f}, needed is {stats.ALPHA}): n = {a['n']} comes closest "
-            f"to serving every budget, n = {a['by']} is {points} ahead of it at C = "
+    return (f"undecided (p = {law['p']:.2f}, needed is {stats.ALPHA}{tested}): n = {a['n']} comes "
+            f"closest to serving every budget, n = {a['by']} is {points} ahead of it at C = "
             f"{format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
 
 # --------------------------------------------------------------------------------------------------
 # What to run
 
-def prescribe(t, p, C):
+def prescribe(t, p, C, epochs=0):
     """Return a row of the table, what to run with a budget C, or None below one update: within the
     runs the best cell at C and its held-out reward, beyond them the best cell of the nearest budget
-    that a run reached, without a reward."""
+    that a run reached, without a reward. epochs: passes that no row exceeds, 0 = any number."""
     k = nearest = int(np.abs(np.log(p["C"] / C)).argmin())
     while k and not t.alive[p["of"], p["j"][k]].any():
         k -= 1
@@ -149,9 +151,9 @@ def prescribe(t, p, C):
     rollouts = np.array([max(r["rollouts"][-1], 1) for r in mine])
     per_rollout = np.mean([r["C"][-1] for r in mine] / rollouts)
     hours = np.mean([r["hours"] for r in mine] / rollouts)
-    last = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max()
+    last, cfg = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max(), complete(t.runs[0]["config"])
     M = int(min(C, last) / per_rollout * (1 + 1e-9)) // (B_p * n)
-    cfg = complete(t.runs[0]["config"])
+    M = min(M, int(epochs * cfg["D"]) // B_p) if epochs else M
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
                n=n, M=M, epochs=M * B_p / cfg["D"] if cfg["D"] else "", lr_base=lr,
                lr=lr * lr_factor(B_p * (cfg["n_train"] or n), cfg["lr_scaling"]) or "",
@@ -163,7 +165,7 @@ def prescribe(t, p, C):
     return row if M else None
 
 
-def tables(t, panels, view, asked):
+def tables(t, panels, view, asked, epochs=0):
     """Return {name: (panel, rows)}: what to run at several budgets and at C = `asked`, with any
     cell, or with those of each B if view=fixed_B."""
     if view == "fixed_Bp":
@@ -171,8 +173,9 @@ def tables(t, panels, view, asked):
     out = {}
     for name, p in panels.items():
         high = p["C"][-1]
-        budgets = {asked or high, *(high * f for f in BUDGETS if high * f >= p["C"][0])}
-        out[name] = p, [*filter(None, (prescribe(t, p, C) for C in sorted(budgets)))]
+        budgets = {asked or high, *(high * f for f in BUDGETS if high * f >= p["C"][0]
+                                    and not (epochs and f > 1))}
+        out[name] = p, [*filter(None, (prescribe(t, p, C, epochs) for C in sorted(budgets)))]
     return out
 
 
@@ -275,6 +278,8 @@ def read_points(path):
         raise BadInput(f"--points={path}: {e.strerror}") from None
     except (KeyError, ValueError, TypeError, csv.Error) as e:
         raise BadInput(f"--points={path}: expected columns C and n, all numbers ({e!r})") from None
+    if len({r.get("panel") for r in rows}) > 1:
+        raise BadInput(f"--points={path}: several panels; keep the rows of one")
     if len(points) < 5 or not (np.isfinite(points) & (points > 0)).all():
         raise BadInput(f"--points={path}: {len(points)} points; expected five or more, all C and n "
                        "above 0")
@@ -322,7 +327,7 @@ def main(argv):
     suffix = f"_{view}" * (view != "fixed_Bp")
     t, panels, dropped = frontier.analyse(cfg, view, metric)
     laws = {name: law_of(t, p, view) for name, p in panels.items()}
-    found = tables(t, panels, view, asked)
+    found = tables(t, panels, view, asked, cfg["epochs"])
     p, rows = found[max(found, key=lambda B: int(B[2:])) if view == "fixed_B" else "joint"]
     row = next((r for r in rows if r["C"] == (asked or p["C"][-1])), None)
     if row is None:
@@ -338,8 +343,9 @@ def main(argv):
     for name, law in laws.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(law)}", 118,
                             initial_indent="  ", subsequent_indent="  "))
+    held = f"{cfg['eval_set']} {metric}" if metric != "train" else "training reward"
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
-    print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no "
+    print(f"What to run with {axis}; reward = {held} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows), sep="\n")
     if not t.runs[0]["source"]:  # train_grpo.py made them
         run = complete(t.runs[0]["config"]) | dict(

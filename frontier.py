@@ -141,10 +141,13 @@ def panel(t, of, whole=False):
     reward = stats.heldout_reward(t, of)[js]
     half = np.array([stats.half_width(t, i, j) for i, j in zip(top, js)])
     near, switches = [stats.tied(t, j, of) for j in js], []
+
+    def worse(i, some):
+        return any(i not in near[k] and not np.isnan(t.mean[i, js[k]]) for k in some)
     for k in range(1, len(js)):
         a, b = top[k - 1], top[k]
         if t.cells[a][1] != t.cells[b][1]:  # clear: b was not tied before, a is not tied later
-            clear = any(b not in s for s in near[:k]) and any(a not in s for s in near[k:])
+            clear = worse(b, range(k)) and worse(a, range(k, len(js)))
             switches.append((t.grid[js[k]], t.cells[a][1], t.cells[b][1], clear))
     runs, points = [r for r, c in zip(t.runs, t.cell) if c in of], {}
     for r, c in zip(t.runs, t.cell):

@@ -124,9 +124,11 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
     return columns | dict(
         run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
         lr_base=cfg["lr_base"], reward=per_problem(evals, "train" if part == "train" else metric),
-        status=ends[-1] if ends else "", hours=max(hours.values(), default=0.0), steps=steps,
+        status=ends[-1] if ends else "", steps=steps,
+        hours=max((h for m, h in hours.items() if m <= columns["step"][-1]), default=0.0),
         problems=evals[0].get("problems"), device=str(head.get("device", "")),
-        source=head.get("source", ""), task=(evals[0].get("set_hash"), evals[0].get("samples")),
+        source=head.get("source", ""), task=(
+            evals[0].get("set_hash"), evals[0].get("samples"), len(evals[0].get("correct") or ())),
         data=head.get("train_set_hash"))
 
 
@@ -145,11 +147,13 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
             if epochs:
                 if not D:
                     raise BadInput("its config has no D, the training problems, for --epochs")
-                keep = run["step"] * run["B_p"] <= epochs * D
+                M = epochs * D // run["B_p"]
+                keep, steps = run["step"] <= M, [r for r in run["steps"] if r["step"] <= M]
                 if (keep & (run["C"] > 0)).sum() < 2:
                     raise BadInput(f"fewer than two evaluations in its first {epochs:g} epochs")
                 run["hours"] *= run["rollouts"][keep][-1] / max(run["rollouts"][-1], 1)
-                run |= {key: run[key][keep] for key in ("C", "reward", "rollouts", "step")}
+                run |= {key: run[key][keep] for key in ("C", "reward", "rollouts", "step")} | dict(
+                    status=run["status"] * bool(keep.all() and steps == run["steps"]))
             read.append(run)
         except BadInput as e:
             dropped.append((path.parent.name, str(e)))

@@ -229,16 +229,17 @@ def half_width(t, i, j):
 
 def heldout_reward(t, of=None):
     """Return (G,): the reward of the best cell without the winner's curse. The other seeds choose
-    the cell on one half of the problems, and one seed scores it on the other half. A single seed
-    chooses too, so the luck of its run remains."""
+    the cell on one half of the problems, and one seed scores it on the other half. A cell with one
+    seed is chosen by it as well, so the luck of its run remains."""
     of = np.arange(len(t.cells)) if of is None else np.asarray(of)
     seeds, halves, scores = np.unique(t.seed), min(t.V.shape[2], 2), []
     for s in seeds:
         for h in range(halves):
-            chooses = t.seed != s if len(seeds) > 1 else t.seed == s
-            choice = smooth(t, cell_means(t, of, chooses, slice(halves - 1 - h, None, halves)), of)
+            own, others = (cell_means(t, of, mask, slice(halves - 1 - h, None, halves))
+                           for mask in (t.seed == s, t.seed != s))
+            choice = smooth(t, np.where(np.isnan(others), own, others), of)
             score = cell_means(t, of, t.seed == s, slice(h, None, halves))
-            choice[np.isnan(choice) | np.isnan(score)] = -np.inf
+            choice[np.isnan(choice)] = -np.inf
             chosen = np.take_along_axis(score, choice.argmax(0)[None], 0)[0]
             scores.append(np.where(np.isinf(choice.max(0)), np.nan, chosen))
     defined = ~np.isnan(scores)
@@ -336,6 +337,7 @@ def verdict(t, of):
     """Return dict(verdict, p, p_falls, ...) for the cells `of`, all of one B_p. p is None without a
     test, and verdict "rises" or "falls" if only this test is significant, else "undecided".
 
+    ended: the n without a run that came near the largest budget; they are not tested.
     ahead: how the n that comes closest to serving every budget is beaten: n, by, gap, half (points
     of reward, half of a 90% interval), C (first, last). sets: the n tied with each window's best.
     """
@@ -365,6 +367,6 @@ def verdict(t, of):
     said = {(True, False): "rises", (False, True): "falls"}.get(
         (p <= ALPHA, p_falls <= ALPHA), "undecided")
     return dict(verdict=said, p=p, p_falls=p_falls, sets=sets, windows=C,
-                seeds=len(np.unique(seed)),
+                seeds=len(np.unique(seed)), ended=sorted({t.cells[i][1] for i in of} - set(n)),
                 ahead=dict(n=int(n[i]), by=int(n[a]), gap=gap[a, i, at], half=half[a, i, at],
                            C=C[at]))
