@@ -22,7 +22,6 @@ allow. Splits are in random order, so `head` and `cat` make other mixtures.
 import collections
 import concurrent.futures
 import functools
-import hashlib
 import itertools
 import json
 import os
@@ -78,19 +77,10 @@ def latest_count(counts, cfg):
     return counts[drawn], drawn
 
 
-def weights_hash(model):
-    """Return a hash (12 hex digits) of the weights in a model folder, or None for a hub name."""
-    digest, files = hashlib.sha256(), sorted(Path(model).glob("*.safetensors"))
-    for path in files:
-        with open(path, "rb") as file:
-            hashlib.file_digest(file, lambda: digest)
-    return digest.hexdigest()[:12] if files else None
-
-
 def settings(cfg):
     """Return a dict of the settings that affect the counts."""
     keys = "model s temperature top_p max_new_tokens verifier".split()
-    return {key: cfg[key] for key in keys} | dict(weights=weights_hash(cfg["model"]))
+    return {key: cfg[key] for key in keys} | dict(weights=models.weights_hash(cfg["model"]))
 
 
 def describe_differences(header, now):

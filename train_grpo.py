@@ -625,7 +625,9 @@ class Run:
                 raise BadInput(f"--{key}={cfg[key]}: the {len(problems)} problems of {name} cannot "
                                f"be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
-        self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
+        self.base = models.model_folder(cfg["model"])
+        self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val),
+                           model_hash=models.weights_hash(self.base) if RANK == 0 else None)
         self.last_eval, self.stop, self.log, self.header = "", [], None, None
 
     def due(self, m, every):
@@ -650,7 +652,7 @@ class Run:
         if self.header:
             config.check_same(self.folder, self.header["config"], self.cfg)
             for key, value in self.hashes.items():
-                if self.header.get(key) != value:
+                if self.header.get(key, value) != value:
                     raise BadInput(f"{self.folder}: {self.cfg[key.removesuffix('_hash')]} has "
                                    f"changed since this run began ({key})")
 
@@ -678,12 +680,7 @@ class Run:
         if before != name:
             raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
                            f"from {name}; use --engine={before}")
-        base, rank = models.model_folder(cfg["model"]), cfg["lora_rank"]
-        self.base, before = base, (self.header or {}).get("base", base)
-        # --model is another run's folder, which now has newer weights than when this run began
-        if before != base:
-            raise BadInput(f"{self.folder}: began with the weights in {before}, but "
-                           f"--model={cfg['model']} has newer ones; --out=FOLDER starts a new run")
+        base, rank = self.base, cfg["lora_rank"]
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")
@@ -741,7 +738,7 @@ class Run:
         if cfg["lora_rank"]:
             base = Path(self.base)
             state["lora"] = dict(model=str(base.resolve() if base.exists() else base),
-                                 rank=cfg["lora_rank"])
+                                 rank=cfg["lora_rank"], weights=self.hashes["model_hash"])
         # with one rank and no checkpoint, no load is needed: the generator has the base weights
         if saved or WORLD > 1:
             self.generator.load(full_weights(self.learner.model))

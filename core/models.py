@@ -10,6 +10,7 @@ Weights are written as safetensors, never as pickles, so that loading them runs 
 import contextlib
 import errno
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -37,6 +38,8 @@ def check_model_path(path):
     if (local or folder.exists()) and not (folder / "config.json").exists():
         why = "it has no config.json" if folder.exists() else "it does not exist"
         raise BadInput(f"--model={path}: not a transformers folder ({why})")
+    if (folder / "adapter_config.json").exists():
+        raise BadInput(f"--model={path}: has LoRA adapters; merge them first (merge_and_unload)")
     return path
 
 
@@ -153,8 +156,16 @@ def load_weights(kind, path, device="cpu", **settings):
                                  if not name.startswith(("score.", "classifier."))):
                 raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
                                f"{missing[0]}")
+            head, words = model.get_output_embeddings(), model.get_input_embeddings()
+            if head and model.config.get_text_config().tie_word_embeddings and (
+                    head.weight is not words.weight):
+                raise BadInput(f"--model={path}: its files hold an output layer of its own; set "
+                               "tie_word_embeddings to false in config.json")
             return model.to(device)
         if adapters := checkpoint_state(path).get("lora"):  # the checkpoint holds adapters only
+            now = weights_hash(adapters["model"])
+            if adapters.get("weights", now) != now:
+                raise BadInput(f"{path}: {adapters['model']} has changed since then")
             base = load_weights(kind, adapters["model"], **settings)
             model = lora.add_adapters(base, adapters["rank"])
             read_tensors({name: p.detach() for name, p in model.named_parameters()
@@ -182,6 +193,16 @@ def model_without_weights(kind, path, device, **settings):
         with contextlib.suppress(OSError):
             model.generation_config = transformers.GenerationConfig.from_pretrained(path)
     return model
+
+
+def weights_hash(model):
+    """Return a hash (12 hex digits) of the weights in a model folder, or None for a hub name."""
+    digest = hashlib.sha256()
+    files = sorted(f for f in Path(model).glob("*") if f.suffix in (".safetensors", ".bin"))
+    for path in files:
+        with open(path, "rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()[:12] if files else None
 
 
 def stored_buffers(model):
@@ -458,7 +479,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
         if RANK == 0:
             write_settings(part, trained[0][1], tokenizer)
     if RANK == 0:
-        for file in part.iterdir():
+        for file in filter(Path.is_file, part.rglob("*")):
             with open(file, "rb") as f:
                 os.fsync(f.fileno())
         sizes = {f.name: f.stat().st_size for f in part.glob("*.safetensors")}

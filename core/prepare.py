@@ -109,9 +109,10 @@ def check_splits(data, model, file, verifier):
                        f"may not fit; remove {file.parent} to measure again, or give "
                        f"--verifier={used}")
     if file.exists() and source.is_file():
-        split, now = ({p["prompt"] for p in read_problems(path)} for path in (file, source))
+        split, now = ({(p["prompt"], p["answer"]) for p in read_problems(path)}
+                      for path in (file, source))
         if not split <= now:
-            raise BadInput(f"{file}: has problems that are not in {source}; remove {file.parent} "
+            raise BadInput(f"{file}: has problems or answers that {source} has not; remove {file.parent} "
                            "and the runs on it, or give another --data")
     return bool(measured.get("s_zero"))
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from config import BadInput, read_json
-from core.log import atomic_write
+from core.log import atomic_write, finite
 
 # The date for chat templates that print one (Llama 3, Granite), so that a run that is resumed
 # tomorrow has the same prompts. It is the default of Llama 3's template
@@ -42,7 +42,7 @@ def read_problems(path):
             raise BadInput(f"{path}:{i}: {why}") from None
         for field in ("id", "prompt", "answer"):
             value = problem.get(field)
-            if value is None or not str(value).strip():
+            if finite(value) is None or not str(value).strip():
                 raise BadInput(f"{path}:{i}: the problem has no {field}")
             if isinstance(value, (list, dict)):  # such as chat turns
                 raise BadInput(f"{path}:{i}: {field} is not text; write it as a string, or use "

@@ -112,7 +112,7 @@ def read_rows(path):
             for i, line in enumerate(file, 1):
                 if line.strip():
                     rows.append(flatten(json.loads(line)))
-    except (ValueError, AttributeError):  # not JSON, or not a dict
+    except (ValueError, AttributeError, RecursionError):  # not JSON, or not a dict
         raise BadInput(f"{path}:{i}: not a JSON object") from None
     except (OSError, EOFError) as e:
         raise BadInput(f"{path}: not a readable file ({e})") from None
@@ -219,7 +219,7 @@ def golds_in(answer):
     answer = [answer, *tagged][-1].strip()
     for form in (r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
                  r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"'(.*)'",
-                 r"(\$?[-+]?[\d.,/]+) *\([^\W\d_][^\d()]*\)"):
+                 r"(\$?[-+]?[\d.,/]+) *\((?!mod\b)[^\W\d_][^\d()+*/^=\\-]*\)"):
         found = re.fullmatch(form, answer, re.IGNORECASE)
         answer = found[1] if found else answer
     return [answer] if answer else []
@@ -232,11 +232,14 @@ def golds(value):
     return [gold for v in values for gold in golds_in(as_text(v)) if not NO_GOLD.fullmatch(gold)]
 
 
+CHOICE = re.compile(r"(?<![A-Za-z])\(?([A-J])[).:=]")
+
+
 def choice_letter(gold, prompt):
     r"""Return the letter of a gold like "(C) 12" if the question lists choices, else the gold."""
-    label = re.match(r"\(?([A-J])[).:]+\s*\S", math_answers.bare(gold))
-    listed = set(re.findall(r"(?<![A-Za-z])\(?([A-J])[).:]", prompt))
-    return label[1] if label and {label[1], "A"} <= listed else gold
+    label = re.match(r"\(?([A-J])[).:]+\s*\S", bare := math_answers.bare(gold))
+    named, listed = (set(CHOICE.findall(text)) for text in (bare, prompt))
+    return label[1] if label and len(named) == 1 and named | {"A"} <= listed else gold
 
 
 def unescape(gold):
@@ -253,8 +256,9 @@ def unescape(gold):
 # Patterns by which prompts of veRL, DAPO, Qwen and TRL ask for a particular form of the answer
 BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
 OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
-                   r"|\banswer: *[\[<{(]|^answer:$"
-                   r"|[\"“'`*]+(?:the )?(?:final )?answer\b[^\"”'`*]*[\"”'`*]+",
+                   r"|\banswer: *[\[<{(](?![A-J]\))|^answer:$"
+                   r"|[\"“'`*]+(?:the )?(?:final )?answer\b(?: is)?"
+                   r"(?: X| *[^\w\s][^\"”'`*]*)?[\"”'`*]+",
                    re.IGNORECASE)
 ASKS = re.compile(r"\b(answer|result|response|solution|final|output|conclusion|put your)",
                   re.IGNORECASE)
@@ -291,10 +295,12 @@ def within_limit(problems, cfg):
     if not cfg["model"]:
         return problems
     try:
-        prompts = tokenize(problems, models.load_tokenizer(cfg["model"]))
+        first = {p["prompt"]: p for p in problems}  # DAPO has each question a hundred times
+        prompts = tokenize([*first.values()], models.load_tokenizer(cfg["model"]))
     except BadInput as e:
         raise BadInput(f"{e}; --model=none measures no lengths") from None
-    return [p for p, ids in zip(problems, prompts) if len(ids) <= cfg["max_prompt_tokens"]]
+    short = {text for text, ids in zip(first, prompts) if len(ids) <= cfg["max_prompt_tokens"]}
+    return [p for p in problems if p["prompt"] in short]
 
 
 def make_problems(rows, columns, name):

@@ -18,7 +18,7 @@ from scipy.stats import binom, binomtest
 
 import config
 from core.log import read_log
-from core import engine
+from core import engine, models
 import sample
 
 RATES = "pass_rates.jsonl.gz"  # in a model's folder
@@ -272,7 +272,7 @@ def test_the_page_shows_what_sample_prints(world):
 def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
     """The shipped pass rates were measured with the shipped weights and problems."""
     rates = read_log(world.base / RATES)[0]
-    assert rates["weights"] == sample.weights_hash(world.base)
+    assert rates["weights"] == models.weights_hash(world.base)
     assert rates["set_hash"] == sample.set_hash(sample.read_problems(world.problems))
     info = json.loads((world.splits / "difficulty.json").read_text())
     assert (info["s"], info["s_zero"]) == (16, 128)

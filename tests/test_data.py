@@ -508,8 +508,9 @@ def test_a_box_in_the_question_is_kept():
     assert questions.question_and_prompt(fill) == (fill, f"{fill} {BOX}")
     # a sentence on the form that has a part of the question is not removed: there is no prompt
     assert questions.question_and_prompt('Add 3 and 4 and write the result after "####".')[1] == ""
-    heading = "#### Problem 3\nFind $x$."
-    assert questions.question_and_prompt(heading)[1] == f"{heading} {BOX}"
+    for text in ("#### Problem 3\nFind $x$.", "Choose the answer: (A) red (B) blue.",
+                 "Bob says 'the answer is even'. It is below ten. What is it?"):
+        assert questions.question_and_prompt(text) == (text, f"{text} {BOX}")
 
 
 TURNS = [([dict(role="system", content="You teach."), dict(role="user", content="2+3?")],
@@ -629,7 +630,8 @@ REPAIRED = {
 # and numpy, choices
 KEPT = [
     ("So 9 * 2 = $<<9*2=18>>18.\n#### 18", "18"), ("3+31=34\n#### 34", "34"),
-    ("#### 1,200", "1,200"), ("b'34'", "34"), ('b"3/4"', "3/4"), ("9 (apples)", "9"),
+    ("#### 1,200", "1,200"), ("b'34'", "34"), ('b"3/4"', "3/4"), ("9 (apples)", "9"), ("2(x+y)", "2(x+y)"), ("5 (mod 7)", "5 (mod 7)"),
+    ("(A) and (C)", "(A) and (C)"),
     ('["34"]', "34"), ("['34']", "34"), (r"Hence it is $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
     ("<answer>7</answer>", "7"), ("The answer is 18.", "18"), ("Final answer: -3", "-3"),
     ("**12**", "12"), ("5 (mod 7)", "5 (mod 7)"), ("(1, 2]", "(1, 2]"),

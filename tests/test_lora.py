@@ -128,9 +128,14 @@ def test_a_run_that_starts_from_another_run(tiny, run, tmp_path):
     last = max((tmp_path / "second/ckpt").glob("step_*"))
     assert models.checkpoint_state(last)["lora"]["model"] == str(first / "model")
     engine.load_model(last)  # raises if the adapters do not fit
-    shutil.rmtree(first / "model")
-    with pytest.raises(train_grpo.BadInput, match="began with the weights in .*first/model, but"):
+    kept = (first / "model").rename(tmp_path / "kept")
+    with pytest.raises(train_grpo.BadInput, match="first has changed since"):
         train_grpo.main(words)
+    shutil.copytree(kept, first / "model")  # other weights at the same path
+    shutil.copyfile(last / next(last.glob("*.safetensors")), first / "model/model.safetensors")
+    for use in (lambda: train_grpo.main(words), lambda: engine.load_model(last)):
+        with pytest.raises(train_grpo.BadInput, match="changed since"):
+            use()
 
 
 def test_adapters_train_on_one_gpu_and_need_peft(tiny, monkeypatch):

@@ -194,6 +194,10 @@ def test_a_file_that_lacks_a_weight_is_refused(run):
     del model.model.layers[1].mlp.down_proj
     with pytest.raises(BadInput, match="lack 1 weights, such as model.layers.1.mlp.down_proj.wei"):
         run(model)
+    model = tiny_model("Llama")  # tied in config.json, not in the file
+    model.config.tie_word_embeddings = True
+    with pytest.raises(BadInput, match="set tie_word_embeddings to false"):
+        run(model)
 
 
 def test_a_rope_that_depends_on_the_batch_is_refused(run, monkeypatch):

@@ -239,9 +239,10 @@ def test_splits_of_other_problems(tiny, tmp_path):
     words = [f"--data={data}", f"--model={data / 'model'}", "--ns=4", "--bps=8"]
     problems.write_text("".join(lines))
     prepare("easy", words)
-    problems.write_text("".join(lines[:9]))
-    with pytest.raises(BadInput, match="easy_train.jsonl: has problems that are not in"):
-        prepare("easy", words)
+    for now in (lines[:9], [line.replace('"answer": "', '"answer": "1') for line in lines]):
+        problems.write_text("".join(now))
+        with pytest.raises(BadInput, match="easy_train.jsonl: has problems or answers that"):
+            prepare("easy", words)
 
 
 def test_another_task_is_compared_by_prepare(tiny, tmp_path):
