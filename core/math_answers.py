@@ -59,21 +59,22 @@ NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:s
          r"|(?:sin|cos|tan)h?|cot|csc|sec(?=\s*\()|exp|ln|log")
 # LaTeX commands that math-verify misreads or cannot read, and how to write them instead
 SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", ctg=r"\cot ", arctg=r"\arctan ", lor=" or ",
-                vee=" or ", land=" and ", wedge=" and ", varnothing=r"\emptyset ", langle="(",
-                rangle=")")
+                vee=" or ", dots=r"\ldots ", land=" and ", wedge=" and ",
+                varnothing=r"\emptyset ", langle="(", rangle=")")
 LARGE = dict(thousand=3, million=6, billion=9, trillion=12)  # powers of ten
 BLANK = r"(?:\s|~|\\[,;:! ])"
 NO_UNIT = ("or|and|to|am|pm|pi|tau|dozens?|hundred|lakh|score|squared|cubed|factorial|plus|minus"
            "|times|over|hal(?:f|ves)|[a-z]+ths|thirds?|quarters?|" + "|".join(LARGE))
 WORD = rf"(?!(?i:{NO_UNIT})\b)[A-Za-z]+"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
-UNIT = rf"\\text\s*\{{(?!\s*(?:and|or|if|for)\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
-LONG = (r"(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft|in|lbs?|oz|mi|mph"
-        rf"|hrs?|min|sec|feet|foot|inch|mile|hour|day|week|month|year|dollar|people"
-        rf"|[a-z]{{3,}}s){POWER}(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
+UNIT = rf"\\text\s*\{{(?!\s*(?i:if|for|{NO_UNIT})\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
+LONG = (rf"(?!(?i:{NO_UNIT})\b)(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft"
+        r"|in|lbs?|oz|mi|mph|hrs?|min|sec|feet|foot|inch|mile|hour|day|week|month|year|dollar"
+        rf"|people|[a-z]{{3,}}s){POWER}(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
 AND, OR = (rf"\$?\s*(?:\\text\s*\{{\s*{word}\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z]))\s*\$?"
            for word in ("and", "or"))
-END = r"[\s$]*$"
+TIME, END = r"(?:\s|\\text\s*\{)+([apAP])\.?[mM]\b\.?\s*\}?", r"[\s$]*$"
+RELATION = r"[<>]|\\(?:[lg]e(?:q|qslant)?|ne|lt|gt)(?![a-z])"
 
 
 def commas(m):
@@ -117,7 +118,8 @@ def pairs(m):
 # (pattern, replacement, reason), applied in this order
 NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     # Different notations for the same symbol or function get one notation
-    (r"(?<!\\)\\[()\[\]]", "", r"\( 5 \)"),
+    (r"(?<!\\)\\[()\[\]]|\\underline(?![a-z])|\\(?:text)?color\s*\{\w+\}", "", r"\( 5 \)"),
+    (r"\\pmod\s*\{?\s*(\w+)\s*\}?", r"\\pmod{\1}", r"\pmod 7"),
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
@@ -129,6 +131,7 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
      r"\\text", "one command for text"),
     (rf"\\text\s*\{{\s*(\\?\$?\d[\d.,]*)\s+(?!(?:{NO_UNIT})\b)([a-z]+)\s*\}}", r"\1\\text{ \2}",
      "2 cm"),
+    (rf"(?<=\d){TIME}", lambda m: rf"\text{{{m[1].lower()}m}}", "3 p.m."),
     (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; any other text may be a unit"),
     (rf"\\text\s*\{{\s*({NAMES}|lg|(?:arc|c)?tg)\s*\}}", r"\\\1 ", "a function in upright type"),
     (rf"\\({'|'.join(SYNONYMS)})(?![a-z])", lambda m: SYNONYMS[m[1]], r"\tg for \tan"),
@@ -150,9 +153,10 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<![A-Za-z\\])oo(?![A-Za-z])|\\text\s*\{\s*infinity\s*\}", r"\\infty ", "infinity"),
     (r"(?<=[\])])\s*U\s*(?=[\[(])", r"\\cup ", "(1,2) U (3,4)"),
     (rf"^[\s$]*\]([^][(),]+),([^][(),]+)\[{END}", r"(\1,\2)", "]2,3[, an open interval"),
-    (r"^\s*(?:(?:=|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z]))"
-     r"\s*)+", "", "=7"),
-    (r"(?<![.,;\s])[.,;\s]+((?:\}\s*)?)$", r"\1", "the full stop after an answer"),
+    (r"^\s*(?:(?:=|~|\\[,;:!]|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)"
+     r"(?![A-Za-z])|\\text\s*\{\s*(?i:the (?:final )?answer is)[\s:]*\})\s*)+", "", "=7"),
+    (r"(?<![.,;\s])(?:[.,;\s~]|\\[,;:!\\])+((?:\}\s*)?)$", r"\1", "the full stop after an answer"),
+    (rf"{BLANK}+(?=\\?%)", "", r"15\,\%"),
     # Numbers
     (r"(?<![\d.,}])\d+(?:\{,\}\d+)+(?![\d.])", commas, "separated thousands, or decimals"),
     (rf"(?<=\d){BLANK}(?=\d{{3}}(?![\d/]))", "", r"10\,000"),
@@ -236,10 +240,9 @@ def score(gold, answer):
     if tight[0] == tight[1] or (re.fullmatch("[A-Za-z ]{3,}", wanted)
                            and wanted.casefold() == plain.casefold()):
         return True
-    # several letters, with commas or "and" in at least one of the two: any order
-    options = [re.sub(r"[\s,;]|and", "", text) for text in (wanted, plain)]
-    if options != [wanted, plain] and all(re.fullmatch("[A-J]{2,}", text) for text in options):
-        return sorted(options[0]) == sorted(options[1])
+    if all(named := [options(text) for text in (wanted, plain)]) and not (
+            wanted.isalpha() and plain.isalpha()):
+        return named[0] == named[1]
     # math-verify reads a word as a product, so ABC would equal CBA
     if wanted.lower() not in WORDS and re.fullmatch(
             r"[A-Z]{3,}|[A-Z][a-z]{3,}|(?i:yes|no|true|false|even|odd|none)", wanted):
@@ -250,7 +253,16 @@ def score(gold, answer):
         return re.findall(r"(?<![A-Za-z])\(?([A-J])(?:[).:]|$)", plain) == [choice[1]]
     if is_number := not re.search("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", normalize(gold))):
         # so a word after a number in the answer can only be a unit
-        answer = re.sub(rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+{WORD}){END}", "", answer)
+        unit = rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+{WORD}|{TIME}){END}"
+        answer = re.sub(unit, "", answer)
+    names = re.findall(r"(?:^|,)\s*([a-z])\s*=\s*([^=,;()]+)", wanted)
+    if (plain.startswith("(") and len(dict(names)) == len(names)
+            and ",".join(map("=".join, names)) == wanted.replace(" ", "")):
+        gold = f"({','.join(value for _, value in names)})"  # x=1,y=2 is no unordered {1,2}
+    shown = [re.search(RELATION + extra, normalize(text)) for text, extra in (
+        (gold, ""), (answer, r"|\\in\b|\\mathbb|\\emptyset|[\[(][^()\[\]]*,"))]
+    if shown[0] and not shown[1]:  # to math-verify, 1 < x < 3 is the list of its ends
+        return False
     # of an equation math-verify takes the right side, so 7 = 8 would be 8
     sides = [side for side in answer.split("=") if side.strip()]
     shown = re.sub(r"\\[A-Za-z]+", "", normalize(answer))
@@ -262,10 +274,20 @@ def score(gold, answer):
     return verify(parsed(gold), parsed(answer), **how)
 
 
+def options(text):
+    """Return (names in order, whether "or" is between them) for "A, C", "C and A", "AC" or
+    "I or III", several options of a question; [] for another text."""
+    names = [*filter(None, re.split(r"[\s,;]|\b(?:and|or)\b", text))]
+    names = list(text) if re.fullmatch("[A-H]{2,}", text) else names
+    if len(names) < 2 or not all(re.fullmatch("[A-J]|[IV]+", name) for name in names):
+        return []
+    return sorted(names), "or" in text
+
+
 def bare(text):
     r"""Return an answer without dollar signs, the full stop, and font commands such as \text{}."""
     text = re.sub(r"\\(?:text|math)(?:rm|bf|it)?\s*\{([^{}]*)\}", r"\1", text)
-    return re.sub(r"\$|\.?\s*$", "", text).strip()
+    return re.sub(r"\$|\.?\s*$|^\s*(?i:option|choice)\s+(?=\(?[A-J]\b)", "", text).strip()
 
 
 @functools.lru_cache(256)  # a cache, because all rollouts of a group have the same gold
