@@ -59,12 +59,6 @@ def sampled_gradient(theta, right, n, rng):
     return won - pi * won.sum(-1, keepdims=True)
 
 
-def first_logits(p, K, R=1):
-    """Return logits (R, K) and right (K,): only the first response is right, with probability p."""
-    theta = np.log(np.concatenate([[p], np.full(K - 1, (1 - p) / (K - 1))]))
-    return np.tile(theta, (R, 1)), np.arange(K) == 0
-
-
 def ascend(theta, right, n, lr, at, rng):
     """Return 1 - p, the suboptimality, after each number of updates in `at`: (len(at), R)."""
     theta, out = theta.copy(), []
@@ -85,7 +79,8 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     """Simulate the base case and draw out/one.png: A and B of `fit_rate` over t, and the
     suboptimality after C rollouts for each n and rule of the lr, {rule: {n: (mean, half of its 95%
     interval)}}, which is printed and returned."""
-    rng, (theta, right), left = np.random.default_rng(0), first_logits(p, K, R), {}
+    rng, left, right = np.random.default_rng(0), {}, np.arange(K) == 0  # with probability p
+    theta = np.tile(np.log(np.where(right, p, (1 - p) / (K - 1))), (R, 1))
     fig, [[a, b]] = plots.canvas(1, 2, (11, 4.5))
     at = sorted({round(2 ** (i / 2)) for i in range(int(2 * math.log2(T)) + 1)})
     for lr, style in ((0.25, ":"), (1.0, "--"), (4.0, "-")):
@@ -132,16 +127,6 @@ def advantages(rewards):
     """Return the advantages of rewards (..., n), as train_grpo.advantages does for torch."""
     A = rewards - rewards.mean(-1, keepdims=True)
     return A / (A.std(-1, ddof=1, keepdims=True) + 1e-6)
-
-
-def policy(z):
-    """Return probabilities (K, S, P, d) of logits (S, P, d, K). With K first, sums are fast."""
-    return softmax(np.ascontiguousarray(np.moveaxis(z, -1, 0)), 0)
-
-
-def pass_rate(pi, answer):
-    """Return the probability (S, P) that all decisions of answer (S, P, deciding) are right."""
-    return np.take_along_axis(pi[..., :answer.shape[-1]], answer[None], 0)[0].prod(-1)
 
 
 def roll(pi, n, rngs):
@@ -197,11 +182,13 @@ class Run:
         cut = slice(None if idle else DECIDING)
         x, z = (self.world[key][problems][:, :, cut] for key in ("x", "base"))
         shared = x.reshape(len(x), -1, F) @ self.W[0]
-        return policy(z + shared.reshape(z.shape)), self.world["answer"][problems], x
+        z = np.moveaxis(z + shared.reshape(z.shape), -1, 0)  # with K first, sums are fast
+        return softmax(np.ascontiguousarray(z), 0), self.world["answer"][problems], x
 
     def pass_rates(self, problems):
-        """Return the exact pass@1 of `problems`, (S, P)."""
-        return pass_rate(*self.probabilities(problems)[:2])
+        """Return the exact pass@1 of `problems`, (S, P): all their deciding choices are right."""
+        pi, answer, _ = self.probabilities(problems)
+        return np.take_along_axis(pi, answer[None], 0)[0].prod(-1)
 
     def update(self, cfg, d):
         """Make one GRPO update; return the fields of a step record, (S,) each. d: derive(cfg)."""

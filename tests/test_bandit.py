@@ -60,7 +60,7 @@ def test_the_base_case_agrees_with_theory(tmp_path, capsys):
     assert (tmp_path / "one.png").stat().st_size > 10_000
     same = {n: mean for n, (mean, _) in left["lr the same"].items()}
     assert sorted(same, key=same.get) == [1, 4, 16, 64, 256]  # at one lr, more updates are better
-    theta, right = b.first_logits(0.2, 4)
+    theta, right = np.log([[0.2, 0.8 / 3, 0.8 / 3, 0.8 / 3]]), np.arange(4) == 0
     # with n = 10^6, nearly the exact gradient: t x suboptimality tends to (K - 1) / (K lr)
     end = b.ascend(theta, right, 10 ** 6, 1, [4096], np.random.default_rng(0))[0, 0]
     assert 4096 * end == pytest.approx(0.75, rel=0.02)
