@@ -14,8 +14,6 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-DRIVERS = {"12": "525", "13": "580"}  # {CUDA version: the oldest NVIDIA driver series for it}
-
 
 def first_line(error):
     """Return the first line of an error, at most 160 characters."""
@@ -32,9 +30,7 @@ def count_gpus():
         torch.ones(1, device="cuda").sum().item()
         return torch.cuda.device_count(), ""
     except Exception as e:
-        series = DRIVERS.get(built.split(".")[0], "latest")
-        return 0, (f"{first_line(e)}; CUDA {built} needs an NVIDIA driver of the {series} series "
-                   "or newer")
+        return 0, f"{first_line(e)}; this torch needs a driver for CUDA {built}"
 
 
 def add_one(x):
@@ -54,8 +50,7 @@ def compile_kernel(device="cuda"):
         os.environ["TRITON_CACHE_DIR"] = cache
         x = torch.zeros(16, device=device)
         triton.jit(add_one)[(1,)](x)
-        if x.sum().item() != 16:
-            raise RuntimeError("a compiled kernel computes wrong numbers")
+        x.sum().item()  # waits for the kernel
 
 
 def missing_tools():
