@@ -371,13 +371,9 @@ def derive(cfg):
     the loss, B_p n_train (paper, section 3, factor 3), and the run's name."""
     B = cfg["B_p"] * cfg["n"]
     M = cfg["C"] // B  # C = B_p n M
-    lr = cfg["lr_base"] * lr_factor(cfg["B_p"] * (cfg["n_train"] or cfg["n"]), cfg["lr_scaling"])
-    return dict(B=B, M=M, lr=lr, run=run_name(cfg))
-
-
-def lr_factor(B, scaling):
-    """Return the factor that multiplies lr_base at B rollouts per update, 1 at B = 1024."""
-    return dict(sqrt=math.sqrt(B / 1024), linear=B / 1024, constant=1.0)[scaling]
+    growth = cfg["B_p"] * (cfg["n_train"] or cfg["n"]) / 1024
+    factor = dict(sqrt=math.sqrt(growth), linear=growth, constant=1.0)[cfg["lr_scaling"]]
+    return dict(B=B, M=M, lr=cfg["lr_base"] * factor, run=run_name(cfg))
 
 
 def all_rollouts(cfg):

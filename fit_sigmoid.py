@@ -24,7 +24,7 @@ from core import plots
 from core.plots import format_si
 try:
     import frontier
-    from config import BadInput, command, complete, entry, lr_factor
+    from config import BadInput, command, complete, derive, entry
     from core import stats
     from core.runs import folders_of
     from core.sweep import preset_words
@@ -156,7 +156,7 @@ def prescribe(t, p, C, epochs=0):
     M = min(M, int(epochs * cfg["D"]) // B_p) if epochs else M
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
                n=n, M=M, epochs=M * B_p / cfg["D"] if cfg["D"] else "", lr_base=lr,
-               lr=lr * lr_factor(B_p * (cfg["n_train"] or n), cfg["lr_scaling"]) or "",
+               lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
                hours=hours * M * B_p * n or "", reward="", lo="", hi="", ties=[], tied="")
     if observed:
         ties = p["tied"][k]
