@@ -283,7 +283,10 @@ def parse(argv, doc="", own=None):
         cfg[f"{key}_set"] = cfg[f"{key}_set"] or str(splits / name)
     cfg["problems"] = cfg["problems"] or str(Path(cfg["data"]) / "problems.jsonl")
     name = cfg["recipe"] + f"_{split}" * (split not in ("", cfg["recipe"]))
-    cfg["runs"] = cfg["runs"] or sweep_folder(cfg, name)
+    data, model, home = (Path(x).resolve() for x in (cfg["data"], cfg["model"], config["data"]))
+    if data != home or model not in (home / "base", home / "one_layer"):  # not an embedded model
+        name = f"{data.name}_{Path(cfg['model']).name}_{name}"
+    cfg["runs"] = cfg["runs"] or f"runs/{name}"
     check(cfg)
     return cfg
 
@@ -305,16 +308,6 @@ def folder_defaults(given, keys):
             if key in wanted or key not in keys:
                 set_key(folder, key, value, f"{file}: ", keys)
     return folder
-
-
-def sweep_folder(cfg, name):
-    """Return the default folder of a sweep: runs/NAME for the embedded models, else
-    runs/DATA_MODEL_NAME. name: the recipe and, if it is another one, the split."""
-    data, model = (Path(cfg[key]).resolve() for key in ("data", "model"))
-    home = Path(config["data"]).resolve()
-    if data == home and model in (home / "base", home / "one_layer"):
-        return f"runs/{name}"
-    return f"runs/{data.name}_{Path(cfg['model']).name}_{name}"
 
 
 def files(value):

@@ -209,7 +209,8 @@ def main(argv):
     name = folder / ("frontier" if cfg["view"] == "fixed_Bp" else f"frontier_{cfg['view']}")
     if cfg["view"] not in PANELS:
         from tools.views import VIEWS
-        return VIEWS[cfg["view"]](cfg, f"{name}.png")
+        VIEWS[cfg["view"]](cfg, f"{name}.png")
+        return print(f"figure: {name}.png")
     t, panels, dropped = analyse(cfg, cfg["view"], cfg["metric"])
     folder.mkdir(parents=True, exist_ok=True)
     save_csv(f"{name}.csv", t, panels)

@@ -23,12 +23,6 @@ def folders_of(words):
     return [words] if Path(words).is_dir() else words.split() or [words]
 
 
-def logs_of(folder):
-    """Return the log files of the runs in a folder."""
-    return sorted(path for name in ("log.jsonl", "log.jsonl.gz")
-                  for path in Path(folder).glob(f"*/{name}"))
-
-
 def is_number(x):
     return isinstance(x, (int, float)) and not isinstance(x, bool) and bool(np.isfinite(x))
 
@@ -140,7 +134,8 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
     share a cell and a seed, the longer one is used. epochs: the first passes to use, 0 = all.
     """
     folders, read, dropped = folders_of(str(folders)), [], []
-    for path in (path for folder in folders for path in logs_of(folder)):
+    for path in (path for folder in folders for name in ("log.jsonl", "log.jsonl.gz")
+                 for path in sorted(Path(folder).glob(f"*/{name}"))):
         try:
             run = read_run(path, metric, unit, part)
             D = run["config"].get("D")

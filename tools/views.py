@@ -44,7 +44,7 @@ def training(cfg, path):
         ax.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
     for ax in axes.flat[len(fields):]:
         ax.axis("off")
-    write(fig, path, f"training over rollouts, $B_p$ = {runs[0]['B_p']}")
+    plots.save(fig, path, f"training over rollouts, $B_p$ = {runs[0]['B_p']}")
 
 
 def lr(cfg, path):
@@ -68,14 +68,7 @@ def lr(cfg, path):
         print(f"B_p = {B_p}, n = {n}: lr_base = {t.cells[stats.best(t, j, of)][2]:g}, tied: "
               + ", ".join(f"{x:g}" for x in ties))
     axes[0, 0].set(xscale="log", xlabel="lr_base", ylabel=f"{cfg['eval_set']} {cfg['metric']}")
-    write(fig, path, f"reward at C = {plots.format_si(t.grid[-1])} with 90% intervals")
-
-
-def write(fig, path, title):
-    """Save a view and print its name."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    plots.save(fig, path, title)
-    print(f"figure: {path}")
+    plots.save(fig, path, f"reward at C = {plots.format_si(t.grid[-1])} with 90% intervals")
 
 
 VIEWS = dict(training=training, lr=lr)
