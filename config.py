@@ -156,6 +156,11 @@ class BadInput(ValueError):
     """The user's input cannot be used. The message is one line that names the key or the file."""
 
 
+def first_line(error):
+    """Return the first line of a library's error, cut to fit one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]
+
+
 def entry(main):
     """Run a script's `main(argv)` and exit: code 2 on bad input, 1 if a file cannot be written."""
     name = Path(sys.argv[0]).name

@@ -35,7 +35,7 @@ START = time.time()  # before torch is imported, so that the header's loading_s 
 
 import config
 import verifier
-from config import BadInput, choose, derive, entry, parse
+from config import BadInput, choose, derive, entry, first_line, parse
 from core import cost, engine, evaluation, lora, machine, models
 from core.log import DIVERGED, append, finished, progress, read_log
 from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights
@@ -263,9 +263,8 @@ def check_log_probs(model, prompt, cfg):
                 ids, one, length, cfg["temperature"], cfg["micro_logits"], cfg["dtype"])
         gap = (logp - torch.cat([expected[0], expected[1, :size // 2]])).abs().mean().item()
     except Exception as e:  # an untested kind of model may raise anything
-        reason = (str(e).strip().splitlines() or [""])[0][:200]
         raise BadInput(f"--model={cfg['model']}: models of kind {model.config.model_type} cannot "
-                       f"be trained here ({type(e).__name__}: {reason})") from None
+                       f"be trained here ({type(e).__name__}: {first_line(e)})") from None
     finally:
         if WORLD > 1:
             # FSDP keeps the embedding gathered until a backward pass, which this check lacks

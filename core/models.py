@@ -20,7 +20,7 @@ import types
 import warnings
 from pathlib import Path
 
-from config import BadInput
+from config import BadInput, first_line
 from core import lora
 from core.log import save_json
 
@@ -64,8 +64,7 @@ def load_errors(path, by="transformers"):
     except Exception as e:
         if by == "vLLM" and not sys.stderr.isatty():
             traceback.print_exc()
-        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:200]
-        raise BadInput(f"--model={path}: {by} cannot load it ({reason})") from None
+        raise BadInput(f"--model={path}: {by} cannot load it ({first_line(e)})") from None
 
 
 def load_tokenizer(path):
@@ -397,8 +396,7 @@ def disk_errors(folder):
     # CheckpointException does not derive from Exception
     except (Exception, CheckpointException) as e:
         cause = next(iter(e.failures.values()))[0] if isinstance(e, CheckpointException) else e
-        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        raise OSError(errno.EIO, reason, str(folder)) from None
+        raise OSError(errno.EIO, first_line(cause), str(folder)) from None
 
 
 def write_model(folder, model, tokenizer, dtype):

@@ -15,7 +15,7 @@ import re
 import sys
 from pathlib import Path
 
-from config import BadInput, files, parse
+from config import BadInput, files, first_line, parse
 from core import math_answers, models, sandbox
 from core.duplicates import twins
 from core.log import save_json
@@ -75,14 +75,9 @@ def fetch(source, revision, folder):
     try:
         return Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
     except Exception as e:  # OSError, ValueError or an error of httpx or of huggingface_hub
-        raise BadInput(f"--source={source}: cannot download it ({reason(e)}); with a network, run "
-                       f"hf download {name} {file} --repo-type=dataset --revision={revision} "
+        raise BadInput(f"--source={source}: cannot download it ({first_line(e)}); with a network, "
+                       f"run hf download {name} {file} --repo-type=dataset --revision={revision} "
                        f"--local-dir={folder}") from None
-
-
-def reason(error):
-    """Return the first line of a library's error, cut to fit one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]
 
 
 def flatten(row, prefix=""):
@@ -103,7 +98,7 @@ def read_rows(path):
             with pq.ParquetFile(path) as file:
                 return [flatten(row) for row in file.read().to_pylist()]
         except Exception as e:  # OSError, ValueError or one of pyarrow's
-            raise BadInput(f"{path}: not a readable parquet file ({reason(e)})") from None
+            raise BadInput(f"{path}: not a readable parquet file ({first_line(e)})") from None
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise BadInput(f"{path}: expected a .parquet, .jsonl or .jsonl.gz file")
     rows, i = [], 0
