@@ -207,12 +207,12 @@ def main(argv):
     cfg = settings(argv, __doc__)
     folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
     name = folder / ("frontier" if cfg["view"] == "fixed_Bp" else f"frontier_{cfg['view']}")
+    folder.mkdir(parents=True, exist_ok=True)
     if cfg["view"] not in PANELS:
         from tools.views import VIEWS
         VIEWS[cfg["view"]](cfg, f"{name}.png")
         return print(f"figure: {name}.png")
     t, panels, dropped = analyse(cfg, cfg["view"], cfg["metric"])
-    folder.mkdir(parents=True, exist_ok=True)
     save_csv(f"{name}.csv", t, panels)
     plots.frontier(t, panels, cfg, f"{name}.png")
     print(*report_lines(t, panels, dropped), f"figure: {name}.png   numbers: {name}.csv", sep="\n")

@@ -110,11 +110,10 @@ def use_shipped_rates(cfg, folder):
 
 
 def read_counts(problems, folder, now):
-    """Return {id: {drawn: solved}} from pass_rates*.jsonl, and how often the verifier failed. Raise
-    BadInput if a file has other settings than `now`."""
+    """Return {id: {drawn: solved}} from pass_rates*.jsonl. Raise BadInput if a file has other
+    settings than `now`."""
     counts = {p["id"]: {0: 0} for p in problems}
     hashes = {p["id"]: set_hash([p]) for p in problems}
-    faults = Counter(verifier_timeouts=0, verifier_errors=0)
     for path in folder.glob("pass_rates*.jsonl"):
         # a file is empty until its first problem is measured
         header, *lines = read_log(path) or [now]
@@ -122,11 +121,10 @@ def read_counts(problems, folder, now):
             raise BadInput(f"{path}: was measured with other settings: {differences}; give another "
                            "--out, or remove it")
         for r in lines:
-            faults.update({key: r.get(key, 0) for key in faults})
             # skip the headers of other shards, and counts of a different problem with the same id
             if hashes.get(r.get("id"), "") == r.get("of"):
                 counts[r["id"]][r["samples"]] = r["correct"]
-    return counts, faults
+    return counts
 
 
 def next_to_draw(problems, counts, cfg):
@@ -141,7 +139,8 @@ def next_to_draw(problems, counts, cfg):
 def measure(problems, prompts, open_engine, cfg, folder):
     """Count solved rollouts: first s per problem, then s more at a time until the level is known.
 
-    Return {id: {drawn: solved}} with the count after each pass, and how often the verifier failed.
+    Return {id: {drawn: solved}} with the count after each pass, and how often the verifier failed
+    in this call.
     Raise BadInput if `folder` has counts with other settings. prompts: the problems' token ids.
     open_engine() is called only if there is something to measure, of this shard if cfg names one.
 
@@ -152,7 +151,7 @@ def measure(problems, prompts, open_engine, cfg, folder):
     shard = cfg["shard"] and "." + cfg["shard"].replace("/", "of")
     path, now = folder / f"pass_rates{shard}.jsonl", settings(cfg)
     folder.mkdir(parents=True, exist_ok=True)
-    counts, faults = read_counts(problems, folder, now)
+    counts, faults = read_counts(problems, folder, now), Counter()
     prompts = {p["id"]: ids for p, ids in zip(problems, prompts)}
     with open(path, "ab", buffering=0) as file:
         # cut a partial last line, which a killed measurement leaves
@@ -171,8 +170,6 @@ def measure(problems, prompts, open_engine, cfg, folder):
                         append(file, dict(type="header", **now, set_hash=set_hash(problems),
                                           s_zero=cfg["s_zero"]))
                     faults.update(bad)
-                    if any(bad.values()):
-                        append(file, dict(type="faults", **bad))
                     for p, solved in zip(batch, verifier.solved(rewards).sum(1).tolist()):
                         counts[p["id"]][goal] = counts[p["id"]][drawn] + solved
                         append(file, dict(id=p["id"], of=set_hash([p]), samples=goal,
@@ -369,20 +366,7 @@ def within_limit(problems, tokenizer, cfg):
     return [list(column) for column in zip(*pairs)]
 
 
-def shortage(name, splits, cfg):
-    """Return a warning if the split `name` has too few problems, with a remedy, else ""."""
-    if name in LEVELS and not cfg["s_zero"]:
-        return "not requested (--s_zero)"
-    lines = []
-    if len(splits[name]["val"]) < cfg["n_val"]:
-        lines.append(f"fewer than --n_val={cfg['n_val']} to validate on: measure more problems")
-    if len(splits[name]["train"]) < FEW:
-        lines.append(f"fewer than {FEW} to train on: take another --split, measure more problems "
-                     "or give a smaller --n_val")
-    return ", ".join(lines)
-
-
-def report(counts, faults, splits, cfg, path):
+def report(counts, splits, cfg, path):
     """Print the pass rates and the size of each split, and draw a histogram to `path`."""
     s, s_zero = cfg["s"], cfg["s_zero"]
     rates = [c[s] / s for c in counts.values()]
@@ -396,12 +380,14 @@ def report(counts, faults, splits, cfg, path):
     if s_zero:
         drawn = sum(latest_count(c, cfg)[1] for c in counts.values())
         print(f"  levels by {s_zero} rollouts: {drawn:,} rollouts in all")
-    if any(faults.values()):
-        print("  graded 0: " + ", ".join(f"{value} {key.replace('_', ' ')}"
-                                         for key, value in faults.items()))
     for name, split in splits.items():
-        size = f"{len(split['train']):6d} train {len(split['val']):6d} val"
-        print(f"  {name:15s} {size}   {shortage(name, splits, cfg)}".rstrip())
+        train, val, few = len(split["train"]), len(split["val"]), ""
+        if name in LEVELS and not s_zero:
+            few = "not requested (--s_zero)"
+        elif val < cfg["n_val"] or train < FEW:
+            few = (f"fewer than --n_val={cfg['n_val']} to validate on" if val < cfg["n_val"] else
+                   f"fewer than {FEW} to train on") + ": measure more problems or lower --n_val"
+        print(f"  {name:15s} {train:6d} train {val:6d} val   {few}".rstrip())
     print("\n".join(signal_table(splits, counts, cfg)))
     print(f"  {path}")
 
@@ -434,6 +420,9 @@ def main(argv):
     open_engine = functools.cache(
         lambda: engine.open_engine(name, cfg["model"], cfg, cfg["device"]))
     counts, faults = measure(problems, prompts, open_engine, cfg, folder)
+    if any(faults.values()):
+        print("graded 0: " + ", ".join(f"{value} {key.replace('_', ' ')}"
+                                       for key, value in faults.items()))
     if cfg["shard"]:
         print(f"{folder}: shard {cfg['shard']} is measured")
         return
@@ -444,7 +433,7 @@ def main(argv):
     save_json(info, dict(
         {key: cfg[key] for key in ("model", "problems", "verifier", "temperature", "s", "s_zero")},
         set_hash=set_hash(problems), sizes=sizes))
-    report(counts, faults, splits, cfg, folder / "difficulty.png")
+    report(counts, splits, cfg, folder / "difficulty.png")
 
 
 if __name__ == "__main__":
