@@ -76,7 +76,7 @@ config = dict(
                                   # the problem's task; or a name in REWARDS of verifier.py
     verify_s = 3.0,               # CPU seconds to grade an answer, after which it counts as wrong
     verify_bytes = 1024,          # bytes of the longest answer that is graded (not with exact)
-    temperature = 0.6,            # sampling temperature, also of the log-probs in the loss
+    temperature = 0.6,            # sampling temperature up to 2, also of the log-probs in the loss
     top_p = 1.0,                  # nucleus sampling; below 1 only with tis_cap=0
     max_prompt_tokens = 1024,     # longest prompt in tokens; a longer prompt is an error
     max_new_tokens = 8192,        # longest response in tokens; a longer response is cut off
@@ -324,7 +324,8 @@ def check(cfg):
     """Raise BadInput if `cfg` has a value or a combination of values that no script accepts."""
     one = """B_p C k samples s updates max_prompt_tokens max_new_tokens gen_batch micro_tokens
              micro_logits verify_bytes""".split()
-    most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600)
+    most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600,
+                temperature=2)
     numbers = {key: value for key, value in cfg.items() if isinstance(value, (int, float))}
     ppo = cfg["algo"] == "ppo"
     rules = [  # (key, whether its value is valid, what is wrong)
@@ -334,8 +335,6 @@ def check(cfg):
         *((key, cfg[key] <= x, f"must be {x} or less") for key, x in most.items()),
         *((key, cfg[key] > 0, "must be above 0")
           for key in "lr_base temperature top_p verify_s".split()),
-        ("temperature", cfg["engine"] != "vllm" or cfg["temperature"] <= 2,
-         "vLLM accepts at most 2"),
         ("n_train", not (ppo and cfg["n_train"]),
          "PPO has a critic in place of the group's baseline; leave it at 0"),
         ("zero_var_filter", not ppo or cfg["zero_var_filter"] == "off",

@@ -51,8 +51,8 @@ def set_threads(cfg):
 
 def engine_name(cfg):
     """Return "hf" or "vllm", the engine that --engine selects. Call it before torch is imported,
-    because it sets the number of threads. Raise BadInput if the engine is not installed or refuses
-    the temperature, or if torch sees no GPU although there is one or --device=cuda asks for one."""
+    because it sets the number of threads. Raise BadInput if the engine is not installed, or if
+    torch sees no GPU although there is one or --device=cuda asks for one."""
     set_threads(cfg)
     import torch
     if cfg["threads"]:  # torch reads OMP_NUM_THREADS only when it is imported
@@ -70,9 +70,6 @@ def engine_name(cfg):
             "; --engine=hf uses transformers, which is several times slower")
         raise BadInput(f"--engine={cfg['engine']}: vLLM is not installed "
                        f"(pip install -r requirements-vllm.txt){instead}")
-    if name == "vllm" and cfg["temperature"] > 2:
-        raise BadInput(f"--temperature={cfg['temperature']}: vLLM accepts at most 2; lower it or "
-                       "use --engine=hf")
     return name
 
 

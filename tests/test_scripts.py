@@ -67,7 +67,7 @@ def refused(tmp_path, monkeypatch, capfd):
     ("--algo=ppo --lora_rank=4", ["--lora_rank=4: PPO"]),
     ("--lora_rank=-1", ["--lora_rank=-1: must be 0 or more"]),
     ("--keep_at=1e52e5", ["--keep_at=1e52e5"]), ("--gpu_memory=2", ["--gpu_memory=2"]),
-    ("--engine=vllm --temperature=2.5", ["--temperature=2.5", "vLLM"]),
+    ("--engine=vllm --temperature=2.5", ["--temperature=2.5", "2 or less"]),
     ("--max_new_tokens=60", ["--max_new_tokens=60", "64 positions"])])
 def test_bad_words_of_a_run(refused, tiny, word, names):
     line = refused("train_grpo.py", *tiny.words, *RUN, *word.split())
