@@ -324,10 +324,8 @@ def check(cfg):
     """Raise BadInput if `cfg` has a value or a combination of values that no script accepts."""
     one = """B_p C k samples s updates max_prompt_tokens max_new_tokens gen_batch micro_tokens
              micro_logits verify_bytes""".split()
-    most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600,
-                temperature=2)
+    most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600, temperature=2)
     numbers = {key: value for key, value in cfg.items() if isinstance(value, (int, float))}
-    ppo = cfg["algo"] == "ppo"
     rules = [  # (key, whether its value is valid, what is wrong)
         ("n", cfg["n"] >= 2, "expected 2 or more; an advantage compares a problem's rollouts"),
         *((key, x >= int(key in one), f"must be {int(key in one)} or more")
@@ -335,11 +333,9 @@ def check(cfg):
         *((key, cfg[key] <= x, f"must be {x} or less") for key, x in most.items()),
         *((key, cfg[key] > 0, "must be above 0")
           for key in "lr_base temperature top_p verify_s".split()),
-        ("n_train", not (ppo and cfg["n_train"]),
-         "PPO has a critic in place of the group's baseline; leave it at 0"),
-        ("zero_var_filter", not ppo or cfg["zero_var_filter"] == "off",
-         "with PPO's critic, groups of equal rewards have a signal as well; leave it off"),
-        ("lora_rank", not (ppo and cfg["lora_rank"]), "PPO trains no adapters; leave it at 0"),
+        *((key, cfg["algo"] != "ppo" or cfg[key] == config[key], "PPO, which has a critic and no "
+           f"group baseline, does not use this key; leave it at {config[key]}")
+          for key in ("n_train", "zero_var_filter", "lora_rank")),
         ("n_train", cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"],
          f"must be 0 or from 2 to n={cfg['n']}"),
         ("k", cfg["k"] <= cfg["samples"], f"must be at most samples={cfg['samples']}, the rollouts "
