@@ -153,9 +153,10 @@ def prescribe(t, p, C, epochs=0):
     hours = np.mean([r["hours"] for r in mine] / rollouts)
     last, cfg = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max(), complete(t.runs[0]["config"])
     M = int(min(C, last) / per_rollout * (1 + 1e-9)) // (B_p * n)
-    M = min(M, int(epochs * cfg["D"]) // B_p) if epochs else M
+    D = cfg["D"] or t.runs[0].get("D")  # 0 = all problems of the training set
+    M = min(M, int(epochs * D) // B_p) if epochs else M
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
-               n=n, M=M, epochs=M * B_p / cfg["D"] if cfg["D"] else "", lr_base=lr,
+               n=n, M=M, epochs=M * B_p / D if D else "", lr_base=lr,
                lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
                hours=hours * M * B_p * n or "", reward="", lo="", hi="", ties=[], tied="")
     if observed:
@@ -179,11 +180,11 @@ def tables(t, panels, view, asked, epochs=0):
     return out
 
 
-def table_lines(t, rows):
-    """Yield the printed table."""
+def table_lines(t, rows, axis):
+    """Yield the printed table. axis: "M" for budgets in updates, else "C"."""
     hour = "GPU-h" if any("cuda" in r["device"] for r in t.runs) else "core-h"
     several = len({c[0] for c in t.cells}) > 1
-    yield (f"  {'C':>7} {'B_p':>6} {'n':>6} {'M':>6} {'epochs':>6} {'lr':>8}  "
+    yield (f"  {axis:>7} {'B_p':>6} {'n':>6} {'M':>6} {'epochs':>6} {'lr':>8}  "
            f"{'reward':20} {hour:>7}  tied {'(B_p, n)' if several else 'n'}")
     for r in rows:
         reward = "not run"
@@ -211,6 +212,9 @@ def cautions(t, p, row):
                "the reward of the base model")
     if np.nanmin(t.V) == np.nanmax(t.V):
         yield f"the reward is always {np.nanmax(t.V):g}, so no n is better than another"
+    P = t.runs[0].get("problems") or t.runs[0].get("task", [0])[-1]
+    if 0 < P < 20:
+        yield f"the rewards are of {plots.plural(P, 'validation problem')}; others may differ"
     if len({r["seed"] for r in t.runs}) == 1 and len(t.runs) > 1:
         yield "with one seed a reward includes the luck of the best run, about one point"
 
@@ -346,7 +350,7 @@ def main(argv):
     held = f"{cfg['eval_set']} {metric}" if metric != "train" else "training reward"
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
     print(f"What to run with {axis}; reward = {held} [90% interval]; * = no "
-          "evaluation at this budget:", *table_lines(t, rows), sep="\n")
+          "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")
     if not t.runs[0]["source"]:  # train_grpo.py made them
         run = complete(t.runs[0]["config"]) | dict(
             B_p=row["B_p"], n=row["n"], lr_base=row["lr_base"], C=row["M"] * row["B_p"] * row["n"])

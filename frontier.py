@@ -138,7 +138,7 @@ def panel(t, of, whole=False):
                   if t.cells[i][0] * t.cells[i][1] == largest)
     js = [j for j in range(end + 1) if stats.best(t, j, of) is not None]
     top = [stats.best(t, j, of) for j in js]
-    reward = stats.heldout_reward(t, of)[js]
+    reward = np.clip(stats.heldout_reward(t, of)[js], 0, 1)  # a spline may leave the range
     half = np.array([stats.half_width(t, i, j) for i, j in zip(top, js)])
     near, switches = [stats.tied(t, j, of) for j in js], []
 

@@ -32,7 +32,7 @@
 #                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
 #   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,
 #                 `bash run_sweep.sh env` makes the environment, and
-#                 `.venv/bin/python -m core.prepare easy` the problems and splits.
+#                 `.venv/bin/python -m core.prepare easy --data=... --model=...` the splits.
 [ -n "${BASH_VERSION:-}" ] || { echo "sh cannot run this script, bash can: bash $0" >&2; exit 2; }
 set -euo pipefail
 cd "$(dirname "$0")"

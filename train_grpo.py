@@ -765,7 +765,8 @@ class Run:
             names = ["torch", "transformers"] + ["vllm"] * (self.engine_name == "vllm")
             versions = {name: sys.modules[name].__version__ for name in names}
             self.write(dict(
-                type="header", schema=1, config=dict(self.asked, out=""), derived=derive(cfg),
+                type="header", schema=1, config=dict(self.asked, out=""),
+                derived=derive(cfg) | dict(D=len(self.problems)),
                 base=self.base, engine=self.engine_name, device=str(self.learner.model.device),
                 versions=dict(python=sys.version.split()[0], **versions), commit=machine.commit(),
                 **self.hashes, ranks=WORLD, loading_s=time.time() - START,

@@ -65,7 +65,7 @@ def runs(words, usual=frozenset()):
 
 
 def usual_runs(texts):
-    """Return the word runs in more than half of four or more texts, those of an instruction."""
+    """Return the word runs in more than half of four or more texts: an instruction has them."""
     texts = list(dict.fromkeys(texts))
     sample = texts[::len(texts) // 1000 + 1]
     counts = Counter(run for words in sample for run in runs(words))

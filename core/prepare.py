@@ -45,9 +45,8 @@ def prepare(preset, argv):
         print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; D = {before} "
               "is for another model", flush=True)
     used = subset(problems, cfg["D"], cfg["seed"])  # raises BadInput if D is too large
-    if len(used) < len(problems):
-        print(f"training on {len(used)} of the {len(problems)} problems of {cfg['train_set']} "
-              f"(--D={cfg['D']}; 0 = all)", flush=True)
+    print(f"training on {len(used)} of the {len(problems)} problems of {cfg['train_set']} "
+          f"(--D={cfg['D']}; 0 = all)", flush=True)
 
 
 def make(file, cfg, given, places):
@@ -112,8 +111,8 @@ def check_splits(data, model, file, verifier):
         split, now = ({(p["prompt"], p["answer"]) for p in read_problems(path)}
                       for path in (file, source))
         if not split <= now:
-            raise BadInput(f"{file}: has problems or answers that {source} has not; remove {file.parent} "
-                           "and the runs on it, or give another --data")
+            raise BadInput(f"{file}: has problems or answers that {source} has not; remove "
+                           f"{file.parent} and the runs on it, or give another --data")
     return bool(measured.get("s_zero"))
 
 

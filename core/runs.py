@@ -123,7 +123,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
         problems=evals[0].get("problems"), device=str(head.get("device", "")),
         source=head.get("source", ""), task=(
             evals[0].get("set_hash"), evals[0].get("samples"), len(evals[0].get("correct") or ())),
-        data=head.get("train_set_hash"))
+        data=head.get("train_set_hash"), D=cfg.get("D") or dict(head.get("derived") or {}).get("D"))
 
 
 def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
@@ -138,8 +138,8 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
                  for path in sorted(Path(folder).glob(f"*/{name}"))):
         try:
             run = read_run(path, metric, unit, part)
-            D = run["config"].get("D")
             if epochs:
+                D = run["D"]
                 if not D:
                     raise BadInput("its config has no D, the training problems, for --epochs")
                 M = epochs * D // run["B_p"]

@@ -189,8 +189,17 @@ def difference(t, a, b, j):
     """Return (gap, problems, runs): cell a minus cell b at budget j, and two standard errors."""
     gap, H, P = t.each[a, j] - t.each[b, j], t.H[j], t.each.shape[2]
     h = max(np.nan_to_num(H[a, a] + H[b, b] - 2 * H[a, b]), 0)
-    problems = max(gap.var(ddof=1) - t.rolls[j] * h, 0) / P if P > 1 else 0
+    problems = (max(gap.var(ddof=1) - t.rolls[j] * h, 0) / P if P > 1 else
+                binomial(t, t.mean[a, j]) + binomial(t, t.mean[b, j]))
     return gap.mean(), math.sqrt(problems), math.sqrt(t.var[j] * h)
+
+
+def binomial(t, mean):
+    """Return the variance over problems of a mean, of which the log has only the number of problems
+    or, for 0, not even that."""
+    asked = next((r["problems"] for r in t.runs if r.get("problems")), 0)
+    mean = min(max(mean, 0), 1)
+    return mean * (1 - mean) / asked if asked else 0.0
 
 
 def best(t, j, of=None):
@@ -216,14 +225,10 @@ def tied(t, j, of=None):
 
 def half_width(t, i, j):
     """Return half of a 90% interval of cell i's reward at budget j, the wider of two: for another
-    run of the cell on these problems, and for these runs on other problems of the kind. Logs with
-    only means give the number of problems, or nothing."""
+    run of the cell on these problems, and for these runs on other problems of the kind."""
     q, h, y = stats.t.ppf(0.95, t.df[j]), np.nan_to_num(t.H[j, i, i], nan=1.0), t.each[i, j]
     another = q * math.sqrt(t.within[j] + t.var[j] * h)
-    P, mean = len(y), min(max(y.mean(), 0), 1)
-    asked = next((r["problems"] for r in t.runs if r.get("problems")), 0)
-    of_problems = (y.std(ddof=1) / math.sqrt(P) if P > 1 else
-                   math.sqrt(mean * (1 - mean) / asked) if asked else 0.0)
+    of_problems = math.sqrt(y.var(ddof=1) / len(y) if len(y) > 1 else binomial(t, y.mean()))
     return max(another, math.hypot(Z * of_problems, q * math.sqrt(t.var[j] * h)))
 
 

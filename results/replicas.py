@@ -1,4 +1,4 @@
-"""results/replicas.py: train all seeds and learning rates of a cell (B_p, n) as one batched model.
+r"""results/replicas.py: train all seeds and learning rates of a cell (B_p, n) as one batched model.
 
     python results/replicas.py --recipe=hard --model=data/arithmetic/base --bps=16 --ns="4 64" \
         --lrs="1e-4 2e-4 4e-4" --seeds="0 1 2 3" --C=262144 --D=200 --runs=runs/hard

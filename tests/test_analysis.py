@@ -127,7 +127,7 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
     with pytest.raises(BadInput, match="no D"):
         runs.read_sweep(logs[1], epochs=3)
     for path in logs[0].values():
-        edit(path, config_of(D=1000))
+        edit(path, lambda r: r | dict(derived=dict(D=1000)) if r["type"] == "header" else r)
     for r in runs.read_sweep(logs[1], epochs=3)[0]:
         assert r["step"][-1] * 32 <= 3000 < (r["step"][-1] + 50) * 32
     last = runs.read_run(log)["step"][3]  # a pass that ends with an evaluation includes it
@@ -515,6 +515,9 @@ def test_cautions():
     t = stats.table([r | dict(reward=np.repeat(r["reward"], 20, 1)) for r in rows])
     said = [*fit.cautions(t, {}, dict(cell=0, budget=len(t.grid) - 1))]
     assert len(said) == 1 and "points better at C = " in said[0]
+    t.runs[0]["task"] = None, 4, 19
+    said = [*fit.cautions(t, {}, dict(cell=0, budget=len(t.grid) - 1))]
+    assert "the rewards are of 19 validation problems; others may differ" in said
     dead = [run(8, 0, C, rise, status="diverged"), run(16, 0, C, rise)]
     said = [*fit.cautions(stats.table(dead), {}, dict(cell=0, budget=5))]
     assert any("1 run of this cell diverged" in text for text in said)

@@ -250,10 +250,8 @@ def main(argv):
             part.write_text("".join(json.dumps(record) + "\n" for record in log))
         print(f"{file.parent}: {path.name}, {log[-1]['rollouts']} rollouts, "
               f"{sum(r['type'] == 'eval' for r in log)} evaluations")
-    cfg = log[0]["config"]
-    print(f"the noise of evaluations is taken as binomial, over {options['problems']} problems x "
-          f"{cfg['samples']} samples\n"
-          f"next: python frontier.py --runs={options['out']} --metric=avg@{cfg['k']}")
+    print(f"the noise of evaluations is taken as binomial, over {options['problems']} problems\n"
+          f"next: python frontier.py --runs={options['out']} --metric=avg@{log[0]['config']['k']}")
 
 
 if __name__ == "__main__":
