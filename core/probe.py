@@ -1,6 +1,6 @@
 """core/probe.py: test whether torch and Triton work on the GPUs here; print one line of JSON.
 
-    python core/probe.py          # {"gpus": 2, "why": ""}; `why` names what is missing
+    python core/probe.py          # {"gpus": 2, "why": ""}; `why` says what is wrong
     python core/probe.py triton   # compiles a Triton kernel too, because vLLM's sampler needs it
 
 core/sweep.py starts this script with the interpreter of the runs. Triton reads the source of a
@@ -8,11 +8,8 @@ kernel from a file, so `python -c` would not do. The script imports nothing of t
 """
 import json
 import os
-import shutil
 import sys
-import sysconfig
 import tempfile
-from pathlib import Path
 
 
 def first_line(error):
@@ -53,27 +50,14 @@ def compile_kernel(device="cuda"):
         x.sum().item()  # waits for the kernel
 
 
-def missing_tools():
-    """Return the names of what Triton needs and this machine lacks: C compiler, Python.h."""
-    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
-    header = Path(sysconfig.get_paths(scheme)["include"], "Python.h")
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    missing = []
-    if not any(map(shutil.which, [os.environ.get("CC", "gcc"), "gcc", "clang"])):
-        missing.append("a C compiler (install gcc)")
-    if not header.exists():
-        missing.append(f"{header} (install python{version}-dev, or a Python that has it)")
-    return missing
-
-
 def main(words):
     gpus, why = count_gpus()
     if gpus and "triton" in words:
         try:
             compile_kernel()
         except Exception as e:
-            lacks = " and ".join(missing_tools())
-            gpus, why = 0, f"Triton needs {lacks}" if lacks else f"Triton fails: {first_line(e)}"
+            gpus, why = 0, (f"Triton fails: {first_line(e)}; it needs gcc or clang, and Python.h "
+                            "(python3-dev)")
     print(json.dumps(dict(gpus=gpus, why=why)))
 
 

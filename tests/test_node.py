@@ -203,19 +203,6 @@ def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends)
     assert all(text in done.stderr for text in (message, driver, "GPUS_PER_RUN=0")), done
 
 
-@named("tool, lacks", [("gcc", []), ("clang", []), ("ls", ["a C compiler (install gcc)"])])
-def test_what_triton_needs_of_the_machine(tmp_path, monkeypatch, tool, lacks):
-    """A missing compiler or Python.h is named."""
-    executable(tmp_path / "bin" / tool, "exit 0")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(probe.sysconfig, "get_paths", lambda scheme: dict(include=str(tmp_path)))
-    headers, = set(probe.missing_tools()) - set(lacks)
-    assert headers.startswith(f"{tmp_path}/Python.h (install python3.")
-    (tmp_path / "Python.h").touch()
-    assert probe.missing_tools() == lacks
-
-
 def test_the_probe_names_the_driver(monkeypatch, capsys):
     """The probe prints torch's error with the driver that CUDA needs, and a kernel's error."""
     def too_old(*_, **__):
@@ -234,11 +221,9 @@ def test_the_probe_names_the_driver(monkeypatch, capsys):
     assert "a build for CPUs" in probe.count_gpus()[1]
     monkeypatch.setattr(probe, "count_gpus", lambda: (2, ""))
     monkeypatch.setattr(probe, "compile_kernel", too_old)
-    for missing, why in ((["gcc", "Python.h"], "Triton needs gcc and Python.h"),
-                         ([], "Triton fails: The NVIDIA driver")):
-        monkeypatch.setattr(probe, "missing_tools", lambda: missing)
-        got = answer("triton")
-        assert got["gpus"] == 0 and got["why"].startswith(why)
+    got = answer("triton")
+    assert got["gpus"] == 0 and got["why"].startswith("Triton fails: The NVIDIA driver")
+    assert "Python.h" in got["why"]
     assert answer() == dict(gpus=2, why="")  # --engine=hf needs no Triton
 
 
