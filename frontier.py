@@ -167,8 +167,7 @@ def settings(argv, doc, own=None):
 def analyse(cfg, view, metric):
     """Return (t, {panel: `panel`}, dropped) of the sweep in cfg["runs"], see stats.table."""
     unit = "updates" if view == "fixed_B" else cfg["unit"]
-    part = "train" if metric == "train" else cfg["eval_set"]
-    runs, dropped = read_sweep(cfg["runs"], metric, unit, part, cfg["epochs"])
+    runs, dropped = read_sweep(cfg["runs"], metric, unit, cfg["eval_set"], cfg["epochs"])
     t = stats.table(runs)
     found = groups(t, view, cfg["B_max"])
     return t, {name: panel(t, of, view == "fixed_B") for name, of in found.items()}, dropped

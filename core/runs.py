@@ -86,7 +86,9 @@ def hours_of(steps, ranks):
 
 
 def read_run(path, metric="avg@4", unit="rollouts", part="val"):
-    """Return the run of a log file. Raise BadInput with the reason if it cannot be used."""
+    """Return the run of a log file: its evaluations of the set `part`, or, if the metric is train,
+    its training rewards. Raise BadInput with the reason if it cannot be used."""
+    part = "train" if metric == "train" else part
     records = read_log(path)
     head = next((r for r in reversed(records)
                  if r.get("type") == "header" and isinstance(r.get("config"), dict)), None)
@@ -117,7 +119,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
                for key in ("C", "rollouts", "step")}
     return columns | dict(
         run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
-        lr_base=cfg["lr_base"], reward=per_problem(evals, "train" if part == "train" else metric),
+        lr_base=cfg["lr_base"], reward=per_problem(evals, metric),
         status=ends[-1] if ends else "", steps=steps,
         hours=max((h for m, h in hours.items() if m <= columns["step"][-1]), default=0.0),
         problems=evals[0].get("problems"), device=str(head.get("device", "")),

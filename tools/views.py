@@ -21,8 +21,7 @@ POINTS = 64  # of a curve: the mean of each of so many stretches of updates
 
 def training(cfg, path):
     """Draw every logged number over rollouts, for the B_p with the most runs."""
-    part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
-    runs, _ = read_sweep(cfg["runs"], cfg["metric"], "rollouts", part, cfg["epochs"])
+    runs, _ = read_sweep(cfg["runs"], cfg["metric"], "rollouts", cfg["eval_set"], cfg["epochs"])
     B_p = Counter(r["B_p"] for r in runs if r["steps"]).most_common(1)
     runs = [r for r in runs if B_p and r["B_p"] == B_p[0][0] and r["steps"]]
     fields = dict.fromkeys(key for r in runs for step in r["steps"] for key, value in step.items()
@@ -50,8 +49,8 @@ def training(cfg, path):
 def lr(cfg, path):
     """Draw the reward at the largest budget against lr_base, and print the best lr_base of each
     (B_p, n) with the values that are tied with it."""
-    part = "train" if cfg["metric"] == "train" else cfg["eval_set"]
-    t = stats.table(read_sweep(cfg["runs"], cfg["metric"], cfg["unit"], part, cfg["epochs"])[0])
+    t = stats.table(read_sweep(cfg["runs"], cfg["metric"], cfg["unit"], cfg["eval_set"],
+                               cfg["epochs"])[0])
     if len({c[2] for c in t.cells}) < 2:
         raise BadInput(f"--view=lr: all runs in {cfg['runs']} have one lr_base; set LRS")
     fig, axes = plots.canvas(1, 1, (7, 5))
