@@ -270,9 +270,10 @@ def parse(argv, doc="", own=None):
         flat = {key: value}
         if key == "config":
             flat = filed = read_json(value)
-        elif key in ("recipe", "data", "model", "split"):  # the file's paths were of its own value
+        elif key in ("recipe", "data", "model", "split") and value != filed.get(key, value):
             for path in filed.keys() & {"train_set", "val_set", "problems", "runs"}:
-                given.pop(path, None)
+                if given.get(path) == filed[path]:  # it was of the file's value of `key`
+                    del given[path]
         # set the recipe first, because it sets other keys, which the file may override
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
@@ -391,8 +392,8 @@ def check_run(cfg):
         raise BadInput(f"--C={cfg['C']}: below one update of B_p n = {B} rollouts; raise it, or "
                        "lower B_p or n")
     if cfg["top_p"] < 1 and cfg["tis_cap"]:
-        raise BadInput(f"--top_p={cfg['top_p']}: below 1, log-probs of the engine are "
-                       "renormalised, and importance weights would be wrong; set --tis_cap=0 as well")
+        raise BadInput(f"--top_p={cfg['top_p']}: below 1, the engine's log-probs are renormalised, "
+                       "and importance weights would be wrong; set --tis_cap=0 as well")
     if cfg["threads"] > (os.cpu_count() or 1):
         raise BadInput(f"--threads={cfg['threads']}: this machine has {os.cpu_count()} cores")
 

@@ -624,9 +624,7 @@ class Run:
                 raise BadInput(f"--{key}={cfg[key]}: the {len(problems)} problems of {name} cannot "
                                f"be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
-        self.base = models.model_folder(cfg["model"])
-        self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val),
-                           model_hash=models.weights_hash(self.base) if RANK == 0 else None)
+        self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
         self.last_eval, self.stop, self.log, self.header = "", [], None, None
 
     def due(self, m, every):
@@ -679,7 +677,13 @@ class Run:
         if before != name:
             raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
                            f"from {name}; use --engine={before}")
-        base, rank = self.base, cfg["lora_rank"]
+        base, rank, header = models.model_folder(cfg["model"]), cfg["lora_rank"], self.header or {}
+        now = models.weights_hash(base) if RANK == 0 else None
+        self.base, self.hashes["model_hash"] = base, now
+        # --model is a folder or another run, which now has newer weights than when this run began
+        if header.get("base", base) != base or header.get("model_hash", now) != now:
+            raise BadInput(f"{self.folder}: began with the weights in {header.get('base', base)}, "
+                           f"but --model={cfg['model']} has others now; --out=FOLDER starts anew")
         models.check_lengths(base, cfg)
         device = models.start_ranks(cfg["device"])
         cuda = device.startswith("cuda")

@@ -64,7 +64,8 @@ SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", ctg=r"\cot ", arctg=r"\arctan ", l
 LARGE = dict(thousand=3, million=6, billion=9, trillion=12)  # powers of ten
 BLANK = r"(?:\s|~|\\[,;:! ])"
 NO_UNIT = ("or|and|to|am|pm|pi|tau|dozens?|hundred|lakh|score|squared|cubed|factorial|plus|minus"
-           "|times|over|hal(?:f|ves)|[a-z]+ths|thirds?|quarters?|" + "|".join(LARGE))
+           r"|times(?=\s*\d)|over|hal(?:f|ves)|thirds?|quarters?|(?:four|[a-z]*f|six|seven|eigh|nin"
+           "|ten|hundred|thousand)ths|" + "|".join(LARGE))
 WORD = rf"(?!(?i:{NO_UNIT})\b)[A-Za-z]+"
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?i:if|for|{NO_UNIT})\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
@@ -73,8 +74,9 @@ LONG = (rf"(?!(?i:{NO_UNIT})\b)(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|
         rf"|people|[a-z]{{3,}}s){POWER}(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
 AND, OR = (rf"\$?\s*(?:\\text\s*\{{\s*{word}\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z]))\s*\$?"
            for word in ("and", "or"))
-TIME, END = r"(?:\s|\\text\s*\{)+([apAP])\.?[mM]\b\.?\s*\}?", r"[\s$]*$"
-RELATION = r"[<>]|\\(?:[lg]e(?:q|qslant)?|ne|lt|gt)(?![a-z])"
+TIME = rf"(?:{BLANK}|\\(?:text|math)\w*\s*\{{)+([apAP])\.?[mM]\b\.?\s*\}}?"
+END = r"[\s$]*$"
+RELATION = r"[<>]|!=|\\(?:[lg]e(?:q|qslant)?|neq?|lt|gt)(?![a-z])"
 
 
 def commas(m):
@@ -119,7 +121,7 @@ def pairs(m):
 NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     # Different notations for the same symbol or function get one notation
     (r"(?<!\\)\\[()\[\]]|\\underline(?![a-z])|\\(?:text)?color\s*\{\w+\}", "", r"\( 5 \)"),
-    (r"\\pmod\s*\{?\s*(\w+)\s*\}?", r"\\pmod{\1}", r"\pmod 7"),
+    (r"\\pmod\s*(\w+)", r"\\pmod{\1}", r"\pmod 7"),
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
     (r"[₀-₉]+", lambda m: f"_{{{m[0].translate(SMALL)}}}", "x₁"),
@@ -240,9 +242,8 @@ def score(gold, answer):
     if tight[0] == tight[1] or (re.fullmatch("[A-Za-z ]{3,}", wanted)
                            and wanted.casefold() == plain.casefold()):
         return True
-    if all(named := [options(text) for text in (wanted, plain)]) and not (
-            wanted.isalpha() and plain.isalpha()):
-        return named[0] == named[1]
+    if (several := options(wanted)) and not (wanted.isalpha() and plain.isalpha()):
+        return several == options(plain)
     # math-verify reads a word as a product, so ABC would equal CBA
     if wanted.lower() not in WORDS and re.fullmatch(
             r"[A-Z]{3,}|[A-Z][a-z]{3,}|(?i:yes|no|true|false|even|odd|none)", wanted):
@@ -256,11 +257,11 @@ def score(gold, answer):
         unit = rf"(?<=[\d}}])(?:{BLANK}*{LONG}|{BLANK}+{WORD}|{TIME}){END}"
         answer = re.sub(unit, "", answer)
     names = re.findall(r"(?:^|,)\s*([a-z])\s*=\s*([^=,;()]+)", wanted)
-    if (plain.startswith("(") and len(dict(names)) == len(names)
-            and ",".join(map("=".join, names)) == wanted.replace(" ", "")):
+    if (re.match(r"(?:\\left)?\s*\([^=]*$", plain) and names == sorted(dict(names).items())
+            and names[1:] and ",".join(map("=".join, names)) == wanted.replace(" ", "")):
         gold = f"({','.join(value for _, value in names)})"  # x=1,y=2 is no unordered {1,2}
     shown = [re.search(RELATION + extra, normalize(text)) for text, extra in (
-        (gold, ""), (answer, r"|\\in\b|\\mathbb|\\emptyset|[\[(][^()\[\]]*,"))]
+        (gold, ""), (answer, r"|\\in\b|\\mathbb|\\emptyset|[\[(](?:[^()\[\]]|\([^()]*\))*,"))]
     if shown[0] and not shown[1]:  # to math-verify, 1 < x < 3 is the list of its ends
         return False
     # of an equation math-verify takes the right side, so 7 = 8 would be 8
@@ -277,6 +278,7 @@ def score(gold, answer):
 def options(text):
     """Return (names in order, whether "or" is between them) for "A, C", "C and A", "AC" or
     "I or III", several options of a question; [] for another text."""
+    text = re.sub(r"\(([A-J]|[IV]+)\)", r"\1", text)
     names = [*filter(None, re.split(r"[\s,;]|\b(?:and|or)\b", text))]
     names = list(text) if re.fullmatch("[A-H]{2,}", text) else names
     if len(names) < 2 or not all(re.fullmatch("[A-J]|[IV]+", name) for name in names):

@@ -91,7 +91,13 @@ def pool(jobs, places, stop):
 
 def call(*words):
     """Run a command in its own process. If it fails, exit with its code."""
-    code = subprocess.run(list(map(str, words))).returncode
+    process = subprocess.Popen(list(map(str, words)))
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
     if code:
         sys.exit(code if code > 0 else 128 - code)
 

@@ -25,8 +25,8 @@ def read_problems(path):
         make = ""
         if Path(path).parts[-3:-2] == ("splits",):  # DATA/splits/MODEL/NAME.jsonl
             data, model = Path(path).parent.parent.parent, Path(path).parent.name
-            make = (f"; `bash run_sweep.sh easy` makes the splits of its model, and "
-                    f"sample.py --model=... those of {model}") if data.is_dir() else f"; there is no folder {data}"
+            make = (f"; `bash run_sweep.sh easy` makes the splits of its model, sample.py "
+                    f"--model=... those of {model}") if data.is_dir() else f"; no folder {data}"
         raise BadInput(f"{path}: cannot read this problem file ({e.strerror}){make}") from None
     problems, line_of = [], {}
     for i, line in enumerate(lines, 1):

@@ -214,7 +214,8 @@ def golds_in(answer):
     answer = [answer, *tagged][-1].strip()
     for form in (r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
                  r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"'(.*)'",
-                 r"(\$?[-+]?[\d.,/]+) *\((?!mod\b)[^\W\d_][^\d()+*/^=\\-]*\)"):
+                 r"(\$?[-+]?[\d.,/]+) *\((?!mod\b)[^\W\d_]"
+                 r"(?:[^\d()+*/^=\\-]|/(?=[a-z])|-(?=[a-z]{2}))*\)"):
         found = re.fullmatch(form, answer, re.IGNORECASE)
         answer = found[1] if found else answer
     return [answer] if answer else []
@@ -253,7 +254,7 @@ BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
 OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
                    r"|\banswer: *[\[<{(](?![A-J]\))|^answer:$"
                    r"|[\"“'`*]+(?:the )?(?:final )?answer\b(?: is)?"
-                   r"(?: X| *[^\w\s][^\"”'`*]*)?[\"”'`*]+",
+                   r"(?: [XY]\.?| *[^\w\s][^\"”'`*]*)?[\"”'`*]+",
                    re.IGNORECASE)
 ASKS = re.compile(r"\b(answer|result|response|solution|final|output|conclusion|put your)",
                   re.IGNORECASE)

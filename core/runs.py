@@ -121,7 +121,8 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
         run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
         lr_base=cfg["lr_base"], reward=per_problem(evals, metric),
         status=ends[-1] if ends else "", steps=steps,
-        hours=max((h for m, h in hours.items() if m <= columns["step"][-1]), default=0.0),
+        hours=max((hours.get(r["step"], 0.0) for r in steps
+                   if r["rollouts"] <= columns["rollouts"][-1]), default=0.0),
         problems=evals[0].get("problems"), device=str(head.get("device", "")),
         source=head.get("source", ""), task=(
             evals[0].get("set_hash"), evals[0].get("samples"), len(evals[0].get("correct") or ())),
