@@ -134,20 +134,13 @@ def pick_columns(rows, pairs, path):
 
 
 def parse_list(value):
-    """Return the list in a text such as '["34"]' or "array([1, 2])", and other values unchanged,
-    also "[1, 2]", which is an interval."""
-    if not isinstance(value, str):
-        return value
-    # np.float64(0.5) -> 0.5
-    value = re.sub(r"(?<!\w)(?:np|numpy)\.(?!array)\w+\(([^()]*)\)", r"\1", value)
-    array = re.fullmatch(r"\s*(?:np\.|numpy\.)?array\((\[.*?\])(?:,\s*dtype=\S+)?\)\s*", value,
-                         re.DOTALL)
-    text = array[1] if array else value
-    if array or re.match(r"\s*\[\s*[\"'{]", text):
+    """Return the list in a text such as '["34"]', and other values unchanged, also "[1, 2]", which
+    is an interval."""
+    if isinstance(value, str) and re.match(r"\s*\[\s*[\"'{]", value):
         for read in (json.loads, ast.literal_eval):
             with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                inside = read(text.strip())
-                if array or all(isinstance(x, (str, dict)) for x in inside):
+                inside = read(value.strip())
+                if all(isinstance(x, (str, dict)) for x in inside):
                     return inside
     return value
 

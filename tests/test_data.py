@@ -626,8 +626,8 @@ REPAIRED = {
     r"\\frac{1}{2": None, r"\frac{1}{0}": None, r"\left(1,2": None, r"x^{": None,
     "Mara has three loaves and bakes two more every day of the week, so that after a week there "
     "are seventeen of them on the table.": None}
-# (gold in the file, gold that is kept): texts around an answer, boxes of solutions, numbers of JSON
-# and numpy, choices
+# (gold in the file, gold that is kept): texts around an answer, boxes of solutions, numbers of JSON,
+# choices
 KEPT = [
     ("So 9 * 2 = $<<9*2=18>>18.\n#### 18", "18"), ("3+31=34\n#### 34", "34"),
     ("#### 1,200", "1,200"), ("b'34'", "34"), ('b"3/4"', "3/4"), ("9 (apples)", "9"), ("2(x+y)", "2(x+y)"), ("5 (mod 7)", "5 (mod 7)"),
@@ -644,9 +644,6 @@ KEPT = [
     (-1e30, "-10^{30}"),
     (7.0, "7"), (0.5, "0.5"), (6.02e23, r"6.02\times 10^{23}"), (2.0 ** 52, "4503599627370496"),
     (10 ** 23, str(10 ** 23)), (float("nan"), None),
-    ("np.float64(0.5)", "0.5"), ("np.int64(34)", "34"), ("array([34])", "34"),
-    ("array(['34'], dtype=object)", "34"), ("array([1, 2])", None), ("np.array([0.5])", "0.5"),
-    ("[np.str_('34')]", "34"), ("numpy.float32(0.25)", "0.25"),
     (r"B. 1-\mathrm{i}", "B"), (r"\text{(C) } 12", "C"), ("(D)", "(D)"), ("C: 3 apples", "C"),
     ("E. five", "E. five")]  # the question lists A to D
 
@@ -669,7 +666,7 @@ def test_golds_of_solutions_numbers_and_choices(prepared):
             for i, (gold, _) in enumerate(KEPT)]
     problems, counts, _, printed = prepared(rows)
     assert [p["answer"] for p in problems] == [kept for _, kept in KEPT if kept is not None]
-    assert counts["several_answers"] == 3 and "3 several answers" in printed
+    assert counts["several_answers"] == 2 and "2 several answers" in printed
     assert counts["empty"] == 1
     assert questions.choice_letter("B. 1-i", "Which number?") == "B. 1-i"
 
