@@ -138,8 +138,8 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
     edit(log, lambda r: r | dict(status="diverged") if r["type"] == "end" else r)
     t = stats.table(runs.read_sweep(logs[1], epochs=1)[0])  # it diverged after this epoch
     assert "diverged" not in {r["status"] for r in t.runs}
-    tables = fit.tables(t, {}, "fixed_Bp", None, epochs=1)
-    assert max(row["epochs"] for row in tables["joint"][1]) <= 1
+    rows = fit.tables(t, {}, "fixed_Bp", None, epochs=1)["joint"][1]
+    assert max(row["epochs"] for row in rows) <= 1
 
 
 def test_of_two_runs_of_a_cell_the_longer_is_used(logs):

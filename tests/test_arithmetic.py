@@ -166,7 +166,6 @@ def test_splits_from_planted_counts():
                for i in range(8, 3400, 17))
     assert all(p["correct"] == 0 and p["samples"] == 128
                for part in splits["extreme"].values() for p in part)
-    # half Hard, half Easy
     for part in ("train", "val"):
         kinds = [counts[i][16] <= 1 for i in ids["mixed", part]]
         assert np.mean(kinds) == 0.5 and len(kinds) > 0

@@ -209,7 +209,6 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     cfg = parse(shlex.split(words.replace("WORLD", str(world_like))))
     (tmp_path / "header.json").write_text(json.dumps(cfg))
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
-    # another split has other problems and another folder
     other = parse([f"--config={tmp_path / 'header.json'}", "--split=all"])
     assert {other["train_set"][-15:], other["runs"][-4:]} == {"all_train.jsonl", "_all"}
     # a key that no longer exists is an error

@@ -185,14 +185,11 @@ def test_shards_measure_the_same(world, tmp_path, monkeypatch):
         assert f"shard {i}/2 is measured" in run(sample.main, *words, f"--shard={i}/2")
     before = sorted(p.name for p in out.iterdir())
     assert before == ["pass_rates.0of2.jsonl", "pass_rates.1of2.jsonl"]
-    # a header has the hash of all problems, not only of the shard's
     assert {read_log(out / name)[0]["set_hash"] for name in before} == {
         json.loads((world.splits / "difficulty.json").read_text())["set_hash"]}
-    # everything is measured, so no model is loaded
     monkeypatch.setattr(engine, "open_engine", None)
     run(sample.main, *words)
     assert files_of(out) == files_of(world.splits)
-    # the last call measured nothing
     assert not read_log(out / "pass_rates.jsonl")
 
 

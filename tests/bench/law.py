@@ -2,10 +2,10 @@
 
     python tests/bench/law.py 60     # 60 sweeps for each number; about 25 minutes on one core
 
-In six worlds n* does not rise: one n is best (at the edge or in the middle of
-the grid), two n are tied, all n are equal, or all n are equal only at large C. In two worlds n*
-rises as the paper's law, and twice as steeply. The noise `kept` is that of the committed logs.
-Runs of one seed share most of this noise. The noise `stated` is larger, and runs share none of it.
+In six worlds n* does not rise: one n is best (at the edge or in the middle of the grid), two n are
+tied, all n are equal, or only at large C. In two worlds n* rises as the paper's law, and twice as
+steeply. The noise `kept` is that of the committed logs, and runs of one seed share most of it. The
+noise `stated` is larger, and runs share none of it.
 set: how often the n tied at C include the best n.
 """
 import math
