@@ -164,7 +164,7 @@ def load_weights(kind, path, device="cpu", **settings):
         if adapters := checkpoint_state(path).get("lora"):  # the checkpoint holds adapters only
             now = weights_hash(adapters["model"])
             if adapters.get("weights", now) != now:
-                raise BadInput(f"{path}: {adapters['model']} has changed since then")
+                raise BadInput(f"{path}: {adapters['model']} has changed since training")
             base = load_weights(kind, adapters["model"], **settings)
             model = lora.add_adapters(base, adapters["rank"])
             read_tensors({name: p.detach() for name, p in model.named_parameters()

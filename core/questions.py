@@ -181,7 +181,7 @@ def as_text(value):
 
 def decimal(value):
     r"""Return a float as text: 7 for 7.0; 10^{23} for 1e23, of which 16 digits are exact."""
-    if math.isnan(value):
+    if not math.isfinite(value):
         return ""
     if value.is_integer() and abs(value) < 2 ** 53:
         return str(int(value))

@@ -216,7 +216,8 @@ def test_evaluate_a_run_as_it_was_trained(trained, world, script):
     """evaluate.py needs no other argument than a run's folder."""
     folder, words = trained
     header = read_log(folder / "log.jsonl")[0]
-    assert header["config"] == parse(words) and header["derived"] == derive(parse(words))
+    assert header["config"] == parse(words) and header["derived"] == dict(
+        derive(parse(words)), D=50)
     done = script("evaluate.py", f"--model={folder}", "--samples=8", "--k=4")
     assert done.code == 0, done.stderr
     result = json.loads((folder / "eval/easy_val/eval.json").read_text())

@@ -5,8 +5,7 @@
 In six worlds n* does not rise: one n is best (at the edge or in the middle of the grid), two n are
 tied, all n are equal, or only at large C. In two worlds n* rises as the paper's law, and twice as
 steeply. The noise `kept` is that of the committed logs, and runs of one seed share most of it. The
-noise `stated` is larger, and runs share none of it.
-set: how often the n tied at C include the best n.
+noise `stated` is larger, and runs share none. set: how often the n tied at C include the best n.
 """
 import math
 import sys
