@@ -153,7 +153,7 @@ def prescribe(t, p, C, epochs=0):
     hours = np.mean([r["hours"] for r in mine] / rollouts)
     last, cfg = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max(), complete(t.runs[0]["config"])
     M = int(min(C, last) / per_rollout * (1 + 1e-9)) // (B_p * n)
-    D = cfg["D"] or t.runs[0].get("D")  # 0 = all problems of the training set
+    D = t.runs[0]["D"]
     M = min(M, int(epochs * D) // B_p) if epochs else M
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
                n=n, M=M, epochs=M * B_p / D if D else "", lr_base=lr,
@@ -212,7 +212,7 @@ def cautions(t, p, row):
                "the reward of the base model")
     if np.nanmin(t.V) == np.nanmax(t.V):
         yield f"the reward is always {np.nanmax(t.V):g}, so no n is better than another"
-    P = t.runs[0].get("problems") or t.runs[0].get("task", [0])[-1]
+    P = t.runs[0].get("problems") or t.runs[0]["task"][-1]
     if 0 < P < 20:
         yield f"the rewards are of {plots.plural(P, 'validation problem')}; others may differ"
     if len({r["seed"] for r in t.runs}) == 1 and len(t.runs) > 1:

@@ -139,9 +139,8 @@ def next_to_draw(problems, counts, cfg):
 def measure(problems, prompts, open_engine, cfg, folder):
     """Count solved rollouts: first s per problem, then s more at a time until the level is known.
 
-    Return {id: {drawn: solved}} with the count after each pass, and how often the verifier failed
-    in this call.
-    Raise BadInput if `folder` has counts with other settings. prompts: the problems' token ids.
+    Return {id: {drawn: solved}} with the count after each pass, and the verifier's faults in this
+    call. Raise BadInput if `folder` has counts with other settings. prompts: the token ids.
     open_engine() is called only if there is something to measure, of this shard if cfg names one.
 
     A count is appended to pass_rates.jsonl at once, and no count of any shard is measured again. A
@@ -380,14 +379,16 @@ def report(counts, splits, cfg, path):
     if s_zero:
         drawn = sum(latest_count(c, cfg)[1] for c in counts.values())
         print(f"  levels by {s_zero} rollouts: {drawn:,} rollouts in all")
+    remedy = ": measure more problems or lower --n_val"
     for name, split in splits.items():
-        train, val, few = len(split["train"]), len(split["val"]), ""
+        train, val, note = len(split["train"]), len(split["val"]), ""
         if name in LEVELS and not s_zero:
-            few = "not requested (--s_zero)"
-        elif val < cfg["n_val"] or train < FEW:
-            few = (f"fewer than --n_val={cfg['n_val']} to validate on" if val < cfg["n_val"] else
-                   f"fewer than {FEW} to train on") + ": measure more problems or lower --n_val"
-        print(f"  {name:15s} {train:6d} train {val:6d} val   {few}".rstrip())
+            note = "not requested (--s_zero)"
+        elif val < cfg["n_val"]:
+            note = f"fewer than --n_val={cfg['n_val']} to validate on{remedy}"
+        elif train < FEW:
+            note = f"fewer than {FEW} to train on{remedy}"
+        print(f"  {name:15s} {train:6d} train {val:6d} val   {note}".rstrip())
     print("\n".join(signal_table(splits, counts, cfg)))
     print(f"  {path}")
 

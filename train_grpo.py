@@ -649,7 +649,7 @@ class Run:
         if self.header:
             config.check_same(self.folder, self.header["config"], self.cfg)
             for key, value in self.hashes.items():
-                if self.header.get(key, value) != value:
+                if self.header.get(key) != value:
                     raise BadInput(f"{self.folder}: {self.cfg[key.removesuffix('_hash')]} has "
                                    f"changed since this run began ({key})")
 

@@ -260,9 +260,9 @@ def score(gold, answer):
     if (re.match(r"(?:\\left)?\s*\([^=]*$", plain) and names == sorted(dict(names).items())
             and names[1:] and ",".join(map("=".join, names)) == wanted.replace(" ", "")):
         gold = f"({','.join(value for _, value in names)})"  # x=1,y=2 is no unordered {1,2}
-    shown = [re.search(RELATION + extra, normalize(text)) for text, extra in (
+    relations = [re.search(RELATION + extra, normalize(text)) for text, extra in (
         (gold, ""), (answer, r"|\\in\b|\\mathbb|\\emptyset|[\[(](?:[^()\[\]]|\([^()]*\))*,"))]
-    if shown[0] and not shown[1]:  # to math-verify, 1 < x < 3 is the list of its ends
+    if relations[0] and not relations[1]:  # to math-verify, 1 < x < 3 is the list of its ends
         return False
     # of an equation math-verify takes the right side, so 7 = 8 would be 8
     sides = [side for side in answer.split("=") if side.strip()]
@@ -276,8 +276,7 @@ def score(gold, answer):
 
 
 def options(text):
-    """Return (names in order, whether "or" is between them) for "A, C", "C and A", "AC" or
-    "I or III", several options of a question; [] for another text."""
+    """Return (sorted names, whether "or" joins them) for "A, C", "AC" or "I or III", else []."""
     text = re.sub(r"\(([A-J]|[IV]+)\)", r"\1", text)
     names = [*filter(None, re.split(r"[\s,;]|\b(?:and|or)\b", text))]
     names = list(text) if re.fullmatch("[A-H]{2,}", text) else names

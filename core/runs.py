@@ -146,12 +146,13 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
                 if not D:
                     raise BadInput("its config has no D, the training problems, for --epochs")
                 M = epochs * D // run["B_p"]
-                keep, steps = run["step"] <= M, [r for r in run["steps"] if r["step"] <= M]
+                keep = run["step"] <= M
+                whole = keep.all() and all(r["step"] <= M for r in run["steps"])
                 if (keep & (run["C"] > 0)).sum() < 2:
                     raise BadInput(f"fewer than two evaluations in its first {epochs:g} epochs")
                 run["hours"] *= run["rollouts"][keep][-1] / max(run["rollouts"][-1], 1)
                 run |= {key: run[key][keep] for key in ("C", "reward", "rollouts", "step")} | dict(
-                    status=run["status"] * bool(keep.all() and steps == run["steps"]))
+                    status=run["status"] * bool(whole))
             read.append(run)
         except BadInput as e:
             dropped.append((path.parent.name, str(e)))

@@ -237,13 +237,12 @@ def heldout_reward(t, of=None):
     the cell on one half of the problems, and one seed scores it on the other half. A cell with one
     seed is chosen by it as well, so the luck of its run remains."""
     of = np.arange(len(t.cells)) if of is None else np.asarray(of)
-    seeds, halves, scores = np.unique(t.seed), min(t.V.shape[2], 2), []
-    for s in seeds:
-        for h in range(halves):
-            own, others = (cell_means(t, of, mask, slice(halves - 1 - h, None, halves))
-                           for mask in (t.seed == s, t.seed != s))
-            choice = smooth(t, np.where(np.isnan(others), own, others), of)
-            score = cell_means(t, of, t.seed == s, slice(h, None, halves))
+    halves, scores = min(t.V.shape[2], 2), []
+    for s in np.unique(t.seed):
+        own, others = ([cell_means(t, of, runs, slice(h, None, halves)) for h in range(halves)]
+                       for runs in (t.seed == s, t.seed != s))
+        for mine, other, score in zip(own[::-1], others[::-1], own):
+            choice = smooth(t, np.where(np.isnan(other), mine, other), of)
             choice[np.isnan(choice)] = -np.inf
             chosen = np.take_along_axis(score, choice.argmax(0)[None], 0)[0]
             scores.append(np.where(np.isinf(choice.max(0)), np.nan, chosen))

@@ -388,7 +388,8 @@ def mixed_sweep():
     for r in rows[:3]:
         r |= {key: r[key][:13] for key in ("C", "rollouts", "step", "reward")} | dict(status="")
     for r in rows:
-        r["config"] |= dict(D=500, n_train=8)
+        r["config"] |= dict(n_train=8)
+        r["D"] = 500
     return stats.table(rows)
 
 

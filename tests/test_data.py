@@ -626,12 +626,11 @@ REPAIRED = {
     r"\\frac{1}{2": None, r"\frac{1}{0}": None, r"\left(1,2": None, r"x^{": None,
     "Mara has three loaves and bakes two more every day of the week, so that after a week there "
     "are seventeen of them on the table.": None}
-# (gold in the file, gold that is kept): texts around an answer, boxes of solutions, numbers of JSON,
-# choices
+# (gold in the file, gold that is kept): texts around an answer, boxes, numbers, choices
 KEPT = [
     ("So 9 * 2 = $<<9*2=18>>18.\n#### 18", "18"), ("3+31=34\n#### 34", "34"),
-    ("#### 1,200", "1,200"), ("b'34'", "34"), ('b"3/4"', "3/4"), ("9 (apples)", "9"), ("2(x+y)", "2(x+y)"), ("5 (mod 7)", "5 (mod 7)"),
-    ("(A) and (C)", "(A) and (C)"),
+    ("#### 1,200", "1,200"), ("b'34'", "34"), ('b"3/4"', "3/4"), ("9 (apples)", "9"),
+    ("2(x+y)", "2(x+y)"), ("5 (mod 7)", "5 (mod 7)"), ("(A) and (C)", "(A) and (C)"),
     ('["34"]', "34"), ("['34']", "34"), (r"Hence it is $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
     ("<answer>7</answer>", "7"), ("The answer is 18.", "18"), ("Final answer: -3", "-3"),
     ("**12**", "12"), ("5 (mod 7)", "5 (mod 7)"), ("(1, 2]", "(1, 2]"),
