@@ -485,14 +485,11 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
     if "B_max" not in more and 0 < plain["B_max"] < (B := cfg["B_p"] * cfg["n"]):
         words.append(f"--B_max={B}")
-    script = ["train_grpo.py"]
     # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
     # torchrun reads our --n= as short for one of its own options
-    if gpus > 1:
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}",
-                    "--shutdown-timeout=600", "--"]
-        script = torchrun + script
-    return f"{launch} {shlex.join([python, *script, *words])}".lstrip()
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}",
+                "--shutdown-timeout=600", "--"] if gpus > 1 else []
+    return f"{launch} {shlex.join([python, *torchrun, 'train_grpo.py', *words])}".lstrip()
 
 
 # --------------------------------------------------------------------------------------------------

@@ -432,7 +432,8 @@ def main(argv):
     write_splits(splits, folder)
     sizes = {name: {part: len(split[part]) for part in split} for name, split in splits.items()}
     save_json(info, dict(
-        {key: cfg[key] for key in ("model", "problems", "verifier", "temperature", "s", "s_zero")},
+        {key: cfg[key] for key in ("model", "problems", "verifier", "temperature", "s", "s_zero",
+                                 "n_val", "measure")},
         set_hash=set_hash(problems), sizes=sizes))
     report(counts, splits, cfg, folder / "difficulty.png")
 

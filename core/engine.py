@@ -251,7 +251,7 @@ class VLLMEngine:
     def to_tensors(self, outs):
         """Return vLLM's outputs as a dict of tensors, in the format of the function `generate`."""
         import torch
-        return dict(tokens=padded([out.token_ids for out in outs], self.tokenizer.pad_token_id),
+        return dict(tokens=padded([out.token_ids for out in outs], 0),
                     logps=padded([out.logprobs.logprobs for out in outs], 0.0),
                     length=torch.tensor([len(out.token_ids) for out in outs]),
                     stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
@@ -335,19 +335,19 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     prompts: P lists of token ids. cfg: temperature, top_p, max_new_tokens, gen_batch. Rollout i of
     prompt j uses row i of a table of uniforms with the seed seeds[j]. Raises Stopped once the list
     `quit` is not empty. The n rollouts of a prompt are consecutive rows of the result:
-        tokens (P n, T) int64: responses with their stop tokens, padded to the longest, T tokens
+        tokens (P n, T) int64: responses with their stop tokens, then 0, to the longest, T tokens
         logps (P n, T) float32: log-probs of the tokens, 0 in the padding
         length (P n,) int64: tokens of each response
         stopped (P n,) bool: whether a response ended with a stop token, not at max_new_tokens
     """
     import torch
-    T, pad, P = cfg["max_new_tokens"], tokenizer.pad_token_id, len(prompts)
+    T, P = cfg["max_new_tokens"], len(prompts)
     stop = torch.tensor(stop_ids(model.generation_config.eos_token_id, tokenizer),
                         device=model.device)
     # one call of `decode` generates up to `rows` rollouts for each of `per_call` prompts
     rows = min(n, cfg["gen_batch"])
     per_call = max(1, cfg["gen_batch"] // n)
-    tokens, logps = torch.full((P, n, T), pad), torch.zeros(P, n, T)
+    tokens, logps = torch.zeros(P, n, T, dtype=torch.long), torch.zeros(P, n, T)
     length = torch.zeros(P, n, dtype=torch.long)
     stopped = torch.zeros(P, n, dtype=torch.bool)
     order = sorted(range(P), key=lambda j: -len(prompts[j]))  # similar lengths: less padding
@@ -356,11 +356,11 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
         # uniforms in (0, 1] for J prompts, shape (J, n, T)
         u = 1 - torch.stack([torch.rand(n, T, generator=torch.Generator().manual_seed(seeds[j]))
                              for j in js])
-        ids = padded([prompts[j] for j in js], pad, "left").to(model.device)
+        ids = padded([prompts[j] for j in js], 0, "left").to(model.device)
         mask = padded([[1] * len(prompts[j]) for j in js], 0, "left").to(model.device)
         for start in range(0, n, rows):
             part = slice(start, min(start + rows, n))
-            out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop, pad,
+            out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop,
                          cfg["temperature"], cfg["top_p"], quit)
             for whole, piece in zip((tokens, logps, length, stopped), out):
                 whole[js, part] = piece.unflatten(0, (len(js), -1)).cpu()
@@ -371,7 +371,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
                 length=length.flatten(), stopped=stopped.flatten())
 
 
-def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
+def decode(model, ids, mask, u, stop, temperature, top_p, quit=()):
     """Return (tokens, logps, length, stopped) of R rollouts, R / J for each of J prompts.
 
     The results are as in `generate`. The model runs over each prompt only once.
@@ -384,7 +384,7 @@ def decode(model, ids, mask, u, stop, pad, temperature, top_p, quit=()):
     import torch
     from transformers import DynamicCache
     (R, T), r = u.shape, u.shape[0] // ids.shape[0]
-    tokens, logps = u.new_full((R, T), pad, dtype=torch.long), torch.zeros_like(u)
+    tokens, logps = u.new_zeros((R, T), dtype=torch.long), torch.zeros_like(u)
     length = tokens.new_full((R,), T)
     stopped = torch.zeros(R, dtype=torch.bool, device=u.device)
     cache = DynamicCache(config=model.config)

@@ -68,9 +68,9 @@ def load_errors(path, by="transformers"):
 
 
 def load_tokenizer(path):
-    """Return the tokenizer of a folder or hub name, with a pad token, or raise BadInput."""
+    """Return the tokenizer of a folder or hub name, with an end token, or raise BadInput."""
     with load_errors(check_model_path(path)) as transformers:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
         if tokenizer.eos_token_id is None:
             end = transformers.AutoConfig.from_pretrained(path).eos_token_id
             end = end[0] if isinstance(end, list) else end
@@ -78,8 +78,6 @@ def load_tokenizer(path):
                 raise BadInput(f"--model={path}: neither its tokenizer nor its config.json names "
                                "an end token; set eos_token in tokenizer_config.json")
             tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 

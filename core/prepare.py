@@ -64,7 +64,7 @@ def make(file, cfg, given, places):
         print(f"problems and base model: {data}/prepare.py", flush=True)
         call(python(), data / "prepare.py", *words)
     # 3. splits: of all problems, by difficulty, or mixtures of levels
-    kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, cfg["verifier"])
+    kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, cfg)
     if file == data / "splits" / Path(model).name / "all_train.jsonl":
         call(python(), "sample.py", *words, "--split=all")
     elif kind and not file.exists():
@@ -90,10 +90,10 @@ def lacks(data, model, file):
             or (file.parent == data and not file.exists()))
 
 
-def check_splits(data, model, file, verifier):
+def check_splits(data, model, file, cfg):
     """Return whether the folder of the split `file` has levels (splits by avg@s_zero).
 
-    Raise BadInput if the splits are of other problems, another verifier or another model.
+    Raise BadInput if the splits are of other problems or settings, or of another model.
     """
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
@@ -102,11 +102,12 @@ def check_splits(data, model, file, verifier):
     if own and Path(other).resolve() != Path(model).resolve():
         raise BadInput(f"--model={model}: {info} was measured for {other}; rename the folder of "
                        "one of these models")
-    used = measured.get("verifier", verifier)
-    if own and used != verifier and SPLIT.fullmatch(file.name):
-        raise BadInput(f"--verifier={verifier}: {info} was measured with {used}, so its splits "
-                       f"may not fit; remove {file.parent} to measure again, or give "
-                       f"--verifier={used}")
+    for key in ("verifier", "s", "n_val", "measure"):
+        used = measured.get(key, cfg[key])
+        if own and used != cfg[key] and SPLIT.fullmatch(file.name):
+            raise BadInput(f"--{key}={cfg[key]}: {info} was made with {used}, so its splits may "
+                           f"not fit; remove {file.parent} to measure again, or give "
+                           f"--{key}={used}")
     if file.exists() and source.is_file():
         split, now = ({(p["prompt"], p["answer"]) for p in read_problems(path)}
                       for path in (file, source))

@@ -37,7 +37,7 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
     answer_key=("", "column of the answer"),
     against=(AGAINST, "test sets, separated by commas: problems that contain theirs are dropped"))
 # the settings that decide the content of problems.jsonl
-SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
+SETTINGS = """source source_sha256 revision question_key answer_key against model max_prompt_tokens
 verifier""".split()
 # messages about rows that were changed, not left out
 CHANGED = dict(
@@ -386,6 +386,8 @@ def prepare(argv, own, doc):
     out = folder / "problems.jsonl"
     cfg["revision"] = cfg["revision"] or ("main" if cfg["source"] else own["revision"])
     cfg["source"] = cfg["source"] or own["source"]
+    local = Path(cfg["source"])  # the file of a name on the hub is identified by its revision
+    cfg["source_sha256"] = hashlib.sha256(local.read_bytes()).hexdigest() if local.is_file() else ""
     if is_made(folder, cfg, SETTINGS):
         print(f"{out}: exists already, nothing to do")
         return
@@ -409,10 +411,8 @@ def prepare(argv, own, doc):
     for reason, note in CHANGED.items():
         if changed[reason]:
             print(f"{path}: {changed[reason]} {note}", file=sys.stderr)
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     save_json(folder / "manifest.json", dict(
-        settings={key: cfg[key] for key in SETTINGS}, file=path.name, source_sha256=digest,
+        settings={key: cfg[key] for key in SETTINGS}, file=path.name,
         question_column=columns[0], answer_column=columns[1],
         counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
         against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))

@@ -72,7 +72,7 @@ assert torch.allclose(logp.grad, -A[0])
     ("core/engine.py", ["sample_tokens", "decode"], MODEL + """
 ids, mask = torch.tensor([[0, 3, 4], [5, 6, 7]]), torch.tensor([[0, 1, 1], [1, 1, 1]])
 tokens, logps, length, stopped = decode(
-    model, ids, mask, torch.rand(4, 5), torch.tensor([1]), 2, 0.6, 1.0)
+    model, ids, mask, torch.rand(4, 5), torch.tensor([1]), 0.6, 1.0)
 with torch.no_grad():
     whole = model(input_ids=torch.cat([ids[1:], tokens[3:, :length[3]]], 1)).logits[0, 2:-1]
 expected = torch.log_softmax(whole / 0.6, -1).gather(1, tokens[3, :length[3], None])[:, 0]

@@ -174,20 +174,23 @@ def test_other_ways_to_stop_a_sweep(swept, tiny, tmp_path, how, jobs, ends):
     assert "the same command continues" in text or "without" in how
 
 
-def test_splits_that_another_model_or_verifier_measured_are_refused(tmp_path, tiny):
+def test_splits_of_another_model_or_other_settings_are_refused(tmp_path, tiny):
     """All trained models are in folders called `model`, but each model needs its own splits."""
     folder = tmp_path / "data/splits/model"
     folder.mkdir(parents=True)
-    (folder / "difficulty.json").write_text('{"model": "runs/a/model", "verifier": "math"}')
+    (folder / "difficulty.json").write_text('{"model": "runs/a/model", "verifier": "math", "s": 16}')
     (tmp_path / "data/problems.jsonl").write_text(tiny.train.read_text())
     words, easy = [f"--data={tmp_path / 'data'}"], folder / "easy_train.jsonl"
     with pytest.raises(BadInput, match="was measured for runs/a/model"):
         prepare("easy", [*words, "--model=runs/b/model"])
-    assert not check_splits(tmp_path / "data", "runs/a/model/", easy, "math")
-    with pytest.raises(BadInput, match="exact: .*measured with math.* remove .*splits/model"):
-        check_splits(tmp_path / "data", "runs/a/model", easy, "exact")
-    # the split of all problems needs no measurement
-    check_splits(tmp_path / "data", "runs/a/model", folder / "all_train.jsonl", "exact")
+    cfg = parse(["--verifier=math", "--s=16"])
+    assert not check_splits(tmp_path / "data", "runs/a/model/", easy, cfg)
+    for key, value, there in ("verifier", "exact", "math"), ("s", 32, 16):
+        other = cfg | {key: value}
+        with pytest.raises(BadInput, match=f"{value}: .*made with {there}.*remove .*splits/model"):
+            check_splits(tmp_path / "data", "runs/a/model", easy, other)
+        # the split of all problems needs no measurement
+        check_splits(tmp_path / "data", "runs/a/model", folder / "all_train.jsonl", other)
     prepare("easy", [*words, "--model=runs/b/model", f"--train_set={tiny.train}",
                      f"--val_set={tiny.val}"])
     with_slash, without = (parse([f"--data={tmp_path / 'data'}{end}"]) for end in ("/", ""))
