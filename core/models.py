@@ -78,6 +78,8 @@ def load_tokenizer(path):
                 raise BadInput(f"--model={path}: neither its tokenizer nor its config.json names "
                                "an end token; set eos_token in tokenizer_config.json")
             tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
+        if tokenizer.chat_template:  # a template's errors appear only when it is used
+            tokenizer.apply_chat_template([dict(role="user", content="1")], tokenize=False)
     return tokenizer
 
 

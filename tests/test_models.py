@@ -211,17 +211,20 @@ def test_a_rope_that_depends_on_the_batch_is_refused(run, monkeypatch):
 
 # ---- Tokenizers ----------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("ids, end", [(2, "</s>"), ([3, 2], "<unk>"), (None, None)])
-def test_the_end_token_comes_from_the_config(tmp_path, ids, end):
+@pytest.mark.parametrize("ids, end, template, why", [
+    (2, "</s>", None, ""), ([3, 2], "<unk>", None, ""),
+    (None, None, None, "neither its tokenizer nor its config.json names"),
+    (2, None, "{{ raise_exception('no date') }}", "cannot load it .no date")])
+def test_the_end_token_comes_from_the_config(tmp_path, ids, end, template, why):
     """The tokenizer names no end token. The config may name one id, several or none."""
     tokenizer = tiny_tokenizer()
-    tokenizer.eos_token = tokenizer.pad_token = None
+    tokenizer.eos_token, tokenizer.chat_template = None, template
     tokenizer.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama", eos_token_id=ids)))
     if end:
         assert models.load_tokenizer(tmp_path).eos_token == end
     else:
-        with pytest.raises(BadInput, match="neither its tokenizer nor its config.json names"):
+        with pytest.raises(BadInput, match=why):
             models.load_tokenizer(tmp_path)
 
 
