@@ -123,18 +123,27 @@ def verdict_text(law):
                 + f", {points} ahead of n = {a['n']}" * (late == str(a["by"]))
                 + (f". The law: {law_text(law)}" if law["curve"] else ""))
     if a["gap"] <= 0:
-        return (f"undecided (p = {law['p']:.2f}{tested}): n = {a['n']} serves every budget, no "
-                "other n is ahead of it; only a larger C or other n could show a rise")
+        return (f"undecided (p = {law['p']:.2f}{tested}): over no octave of C is another n ahead "
+                f"of n = {a['n']}; only a larger C or other n could show a rise")
     more = math.ceil(law["seeds"] * min((a["half"] / a["gap"]) ** 2, 99)) - law["seeds"]
     decide = (f"about {plots.plural(max(more, 1), 'more seed')} would decide" if more <= 20 else
               "only a larger C or other n could show a rise")
-    return (f"undecided (p = {law['p']:.2f}, needed is {stats.ALPHA}{tested}): n = {a['n']} comes "
-            f"closest to serving every budget, n = {a['by']} is {points} ahead of it at C = "
+    needed = (f"needed is {stats.ALPHA}" if law["p"] > stats.ALPHA else
+              "but the n that are best or tied do not change")
+    return (f"undecided (p = {law['p']:.2f}, {needed}{tested}): n = {a['n']} comes closest to "
+            f"serving every budget, n = {a['by']} is {points} ahead of it at C = "
             f"{format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
 
 # --------------------------------------------------------------------------------------------------
 # What to run
+
+def when(runs, spent, x, unit):
+    """Return what the runs had spent of `unit` when they had spent x of `spent`, on average. Beyond
+    the end of a run it grows in proportion."""
+    return np.mean([np.interp(x, [0, *r[spent]], [0, *r[unit]]) * max(x / (r[spent][-1] or 1), 1)
+                    for r in runs])
+
 
 def prescribe(t, p, C, epochs=0):
     """Return a row of the table, what to run with a budget C, or None below one update: within the
@@ -148,17 +157,14 @@ def prescribe(t, p, C, epochs=0):
     observed = p["C"][0] * (1 - 1e-9) <= C <= near * (1 + 1e-9) and (
         t.alive[p["of"], p["j"][nearest]].any())
     (B_p, n, lr), mine = t.cells[i], [r for r, c in zip(t.runs, t.cell) if c == i]
-    rollouts = np.array([max(r["rollouts"][-1], 1) for r in mine])
-    per_rollout = np.mean([r["C"][-1] for r in mine] / rollouts)
-    hours = np.mean([r["hours"] for r in mine] / rollouts)
     last, cfg = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max(), complete(t.runs[0]["config"])
-    M = int(min(C, last) / per_rollout * (1 + 1e-9)) // (B_p * n)
-    D = t.runs[0]["D"]
+    M, D = int(when(mine, "C", min(C, last), "rollouts") * (1 + 1e-9)) // (B_p * n), t.runs[0]["D"]
     M = min(M, int(epochs * D) // B_p) if epochs else M
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
                n=n, M=M, epochs=M * B_p / D if D else "", lr_base=lr,
                lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
-               hours=hours * M * B_p * n or "", reward="", lo="", hi="", ties=[], tied="")
+               hours=when(mine, "rollouts", M * B_p * n, "hours") or "", reward="", lo="", hi="",
+               ties=[], tied="")
     if observed:
         ties = p["tied"][k]
         row |= dict(reward=p["reward"][k], lo=p["lo"][k], hi=p["hi"][k], ties=ties,
@@ -202,14 +208,13 @@ def cautions(t, p, row):
     i, j = row["cell"], row["budget"]
     peak = int(np.nanargmax(np.where(t.alive[i], t.mean[i], np.nan)))
     fall = t.each[i, peak] - t.each[i, j]
-    error = math.hypot(fall.std() / len(fall) ** 0.5, t.noise * 2 ** 0.5)
+    error = math.hypot(fall.std() / len(fall) ** 0.5, math.sqrt(2 * t.var[j] * t.H[j, i, i]))
     if peak < j and fall.mean() > 2 * error:
         yield (f"it was {100 * fall.mean():.1f} points better at C = {format_si(t.grid[peak])}; "
                "stop there")
-    diverged = sum(c == i and r["status"] == "diverged" for r, c in zip(t.runs, t.cell))
-    if diverged:
-        yield (f"{plots.plural(diverged, 'run')} of this cell diverged; since then counted with "
-               "the reward of the base model")
+    if diverged := sum(r["status"] == "diverged" for r in t.runs):
+        yield (f"{plots.plural(diverged, 'run')} diverged; since then counted with the reward of "
+               "the base model")
     if np.nanmin(t.V) == np.nanmax(t.V):
         yield f"the reward is always {np.nanmax(t.V):g}, so no n is better than another"
     P = t.runs[0].get("problems") or t.runs[0]["task"][-1]
@@ -228,15 +233,16 @@ def surer(t, p, row, folder):
     following = 0  # the next n in the steps of the grid, at most a factor of 4 away
     if len(ns) > 1 and n in (ns[0], ns[-1]):
         following = round(n * min(max(n / ns[-2 if n == ns[-1] else 1], 1 / 4), 4))
-    ties = [i for i in row["ties"] if i != row["cell"]]
+    ties = [i for i in row["ties"] if t.cells[i][1] != n]
     if following >= 2:
         reason = (f"n = {n} is the {'largest' if n == ns[-1] else 'smallest'} that ran; add "
                   f"n = {following}")
         bps, ns = [B_p], [following]
-    elif ties and t.cells[ties[0]][1] != n:
+    elif ties:
         gap, problems, runs = stats.difference(t, row["cell"], ties[0], row["budget"])
         error = stats.Z * math.hypot(problems, runs)
-        more = math.ceil(len(seeds) * min((error / max(gap, 1e-9)) ** 2, 99)) - len(seeds)
+        room = max(gap ** 2 - (stats.Z * problems) ** 2, 1e-9)  # more seeds leave the problems
+        more = math.ceil(len(seeds) * min((stats.Z * runs) ** 2 / room, 99)) - len(seeds)
         if more > 20:
             return None
         more = max(more, 1)
@@ -347,16 +353,15 @@ def main(argv):
     for name, law in laws.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(law)}", 118,
                             initial_indent="  ", subsequent_indent="  "))
-    held = f"{cfg['eval_set']} {metric}" if metric != "train" else "training reward"
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
-    print(f"What to run with {axis}; reward = {held} [90% interval]; * = no "
+    print(f"What to run with {axis}; reward = {plots.reward_name(cfg)} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")
     if not t.runs[0]["source"]:  # train_grpo.py made them
         run = complete(t.runs[0]["config"]) | dict(
             B_p=row["B_p"], n=row["n"], lr_base=row["lr_base"], C=row["M"] * row["B_p"] * row["n"])
         print(f"To run the row of {format_si(row['C'])}:\n  {command(run)}")
-        in_rollouts = view != "fixed_B" and cfg["unit"] == "rollouts"
-        if more := in_rollouts and surer(t, p, row, folders_of(cfg["runs"])[0]):
+        known = view != "fixed_B" and cfg["unit"] == "rollouts" and row["status"] == "observed"
+        if more := known and surer(t, p, row, folders_of(cfg["runs"])[0]):
             print(f"To be surer: {more[0]}:\n  {more[1]}")
     left_out = [f"{plots.plural(len(dropped), 'run')} left out, see frontier.py"] * bool(dropped)
     print(*(f"caution: {text}\n" for text in [*cautions(t, p, row), *left_out]), sep="", end="")

@@ -7,8 +7,8 @@
     python frontier.py --runs=runs/easy --view=training      # every logged field; also --view=lr
 
 The first section is the paper's method (section 4): record-breaking points -> a sigmoid for each n
--> the highest curve at each C. The second uses core/stats.py: smoothed curves, intervals, ties. A
-view is a way to group cells, see `groups`. Writes frontier.csv and .png, or frontier_VIEW.*.
+-> the highest curve at each C. The second uses core/stats.py: means, intervals, ties. A view is a
+way to group cells, see `groups`. Writes frontier.csv and .png, or frontier_VIEW.*.
 """
 import csv
 from collections import Counter
@@ -138,7 +138,7 @@ def panel(t, of, whole=False):
                   if t.cells[i][0] * t.cells[i][1] == largest)
     js = [j for j in range(end + 1) if stats.best(t, j, of) is not None]
     top = [stats.best(t, j, of) for j in js]
-    reward = np.clip(stats.heldout_reward(t, of)[js], 0, 1)  # a spline may leave the range
+    reward = stats.heldout_reward(t, of)[js]
     half = np.array([stats.half_width(t, i, j) for i, j in zip(top, js)])
     near, switches = [stats.tied(t, j, of) for j in js], []
 
@@ -180,12 +180,13 @@ def report_lines(t, panels, dropped):
     yield from (f"  {r['status'] or 'unfinished'}: {r['run']} at C = {plots.format_si(r['C'][-1])}"
                 for r in t.runs if r["status"] != "budget")
     for name, p in panels.items():
-        C = [plots.format_si(C) for C in p["C"]]
-        yield f"{name}: best n = {t.cells[p['top'][0]][1]} at C = {C[0]}"
-        yield from (f"  n = {a} -> {b} at C = {plots.format_si(at)}"
+        first, last = (f"{'M' if name.startswith('B=') else 'C'} = {plots.format_si(C)}"
+                       for C in p["C"][[0, -1]])
+        yield f"{name}: best n = {t.cells[p['top'][0]][1]} at {first}"
+        yield from (f"  n = {a} -> {b} at {first[0]} = {plots.format_si(at)}"
                     + " (within the error)" * (not clear) for at, a, b, clear in p["switches"])
         b, n, lr = t.cells[p["top"][-1]]
-        yield (f"  at C = {C[-1]}: B_p = {b}, n = {n}, lr_base = {lr:g}, {p['reward'][-1]:.3f} "
+        yield (f"  at {last}: B_p = {b}, n = {n}, lr_base = {lr:g}, {p['reward'][-1]:.3f} "
                f"[{p['lo'][-1]:.3f}, {p['hi'][-1]:.3f}]; "
                f"tied: {plots.cells_text(t, p['tied'][-1])}")
 

@@ -12,8 +12,8 @@ import random
 import re
 import unicodedata
 
-from sympy import (Add, And, Eq, Expr, Float, Intersection, N, Pow, Product, Rational, Set, Symbol,
-                   Union, simplify, solve)
+from sympy import (Abs, Add, And, Eq, Expr, Float, Intersection, N, Pow, Product, Rational, Set,
+                   Symbol, Union, simplify, solve)
 from sympy.core.relational import Relational
 
 NAME, INSTALL = "math-verify", "pip install -r requirements.txt"
@@ -60,15 +60,16 @@ NAMES = ("alpha|beta|gamma|delta|epsilon|theta|lambda|sigma|phi|omega|pi|arc(?:s
 # LaTeX commands that math-verify misreads or cannot read, and how to write them instead
 SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", ctg=r"\cot ", arctg=r"\arctan ", lor=" or ",
                 vee=" or ", dots=r"\ldots ", land=" and ", wedge=" and ",
-                varnothing=r"\emptyset ", langle="(", rangle=")")
+                varnothing=r"\emptyset ", backslash=r"\setminus ", lbrace=r"\{", rbrace=r"\}",
+                langle="(", rangle=")")
 LARGE = dict(thousand=3, million=6, billion=9, trillion=12)  # powers of ten
 BLANK = r"(?:\s|~|\\[,;:! ])"
-NO_UNIT = ("or|and|to|am|pm|pi|tau|dozens?|hundred|lakh|score|squared|cubed|factorial|plus|minus"
-           r"|times(?=\s*\d)|over|hal(?:f|ves)|thirds?|quarters?|(?:four|[a-z]*f|six|seven|eigh|nin"
-           "|ten|hundred|thousand)ths|" + "|".join(LARGE))
-WORD = rf"(?!(?i:{NO_UNIT})\b)[A-Za-z]+"
+NO_UNIT = ("or|and|to|if|for|is|not|odd|even|prime|am|pm|pi|tau|dozens?|hundred|lakh|score"
+           r"|squared|cubed|factorial|plus|minus|times(?=\s*\d)|over|hal(?:f|ves)|thirds?|quarters?"
+           "|(?:four|[a-z]*f|six|seven|eigh|nin|ten|hundred|thousand)ths|" + "|".join(LARGE))
+WORD = rf"(?!(?i:{NO_UNIT})\b|[einxyz]\b)[A-Za-z]+"  # 5 n is no 5
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
-UNIT = rf"\\text\s*\{{(?!\s*(?i:if|for|{NO_UNIT})\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
+UNIT = rf"\\text\s*\{{(?!\s*(?i:{NO_UNIT})\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
 LONG = (rf"(?!(?i:{NO_UNIT})\b)(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft"
         r"|in|lbs?|oz|mi|mph|hrs?|min|sec|feet|foot|inch|mile|hour|day|week|month|year|dollar"
         rf"|people|[a-z]{{3,}}s){POWER}(?:\s*(?:/|per)\s*[a-z]+)?")  # units in plain text
@@ -120,7 +121,8 @@ def pairs(m):
 # (pattern, replacement, reason), applied in this order
 NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     # Different notations for the same symbol or function get one notation
-    (r"(?<!\\)\\[()\[\]]|\\underline(?![a-z])|\\(?:text)?color\s*\{\w+\}", "", r"\( 5 \)"),
+    (r"(?<!\\)(?:\\[()\[\]]|\$)|\\(?:underline|bf|rm|[bB]igg?[lrm]?)(?![a-z])"
+     r"|\\(?:text)?color\s*\{\w+\}", "", r"\( 5 \), $3$ cm"),
     (r"\\pmod\s*(\w+)", r"\\pmod{\1}", r"\pmod 7"),
     (r"&(lt|gt);", lambda m: {"lt": "<", "gt": ">"}[m[1]], "x &lt; 3, from a web page"),
     (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", lambda m: f"^{{{m[0].translate(SMALL)}}}", "x²"),
@@ -154,6 +156,8 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"\+\s*/\s*-|\+-(?=\s*\\sqrt)", r"\\pm ", "1 +- sqrt(2)"),
     (r"(?<![A-Za-z\\])oo(?![A-Za-z])|\\text\s*\{\s*infinity\s*\}", r"\\infty ", "infinity"),
     (r"(?<=[\])])\s*U\s*(?=[\[(])", r"\\cup ", "(1,2) U (3,4)"),
+    (r"([\[(][^][();]*);([^][();]*[\])])", r"\1,\2", "[3;5]"),
+    (r"^([\s$]*[A-Za-z])\((-?\d+)\)\s*=", r"\1_{\2}=", "f(3)=7"),
     (rf"^[\s$]*\]([^][(),]+),([^][(),]+)\[{END}", r"(\1,\2)", "]2,3[, an open interval"),
     (r"^\s*(?:(?:=|~|\\[,;:!]|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)"
      r"(?![A-Za-z])|\\text\s*\{\s*(?i:the (?:final )?answer is)[\s:]*\})\s*)+", "", "=7"),
@@ -216,7 +220,7 @@ WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2
         ("3+4i", "3-4i")]
 WORDS = {word: str(number) for number, word in enumerate("""zero one two three four five six seven
          eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
-         twenty""".split())}
+         twenty""".split())} | {"all real numbers": r"\mathbb{R}", "infinitely many": r"\infty"}
 
 
 def load():
@@ -246,8 +250,9 @@ def score(gold, answer):
         return several == options(plain)
     # math-verify reads a word as a product, so ABC would equal CBA
     if wanted.lower() not in WORDS and re.fullmatch(
-            r"[A-Z]{3,}|[A-Z][a-z]{3,}|(?i:yes|no|true|false|even|odd|none)", wanted):
-        return wanted.casefold() == "".join(plain.split()).casefold()
+            r"(?:\\(?:angle|triangle) ?)?[A-Z]{3,}|[A-Z][a-z]{3,}"
+            "|(?i:yes|no|true|false|even|odd|none)", wanted):
+        return tight[0].casefold() == tight[1].casefold()
     choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)
     if choice and re.match(r"\(?[A-J](?:[).:]|$)", plain):
         # accept one letter, with or without the option's text; two letters are a guess
@@ -476,12 +481,12 @@ def same_relation(gold, answer):
 def is_set(relation, other):
     """Return whether to accept that math-verify calls `relation` equal to the set `other`.
 
-    Reject an equation and the empty set, unless the right side of the equation is a set. Reject an
-    inequality without an unknown, such as 0 < 1, and any set. Accept everything else, also if
-    `relation` is not a relation or `other` is not a set.
+    Each part of a relation must have an unknown alone on one side, as in x > 2, 1 < x < 3, |x| > 1
+    and x = 1, because else the question would be an answer, such as x^2 - 2x - 3 < 0.
     """
-    if not isinstance(relation, Relational) or not isinstance(other, Set):
+    if not isinstance(relation, (Relational, And)) or not isinstance(
+            getattr(other, "rhs", other), Set):
         return True
-    if isinstance(relation, Eq):
-        return isinstance(relation.rhs, Set) or not other.is_empty
-    return bool(simplify(relation.lhs - relation.rhs).free_symbols)
+    return all(any(
+        not isinstance(a, Expr) or a.func in (Symbol, Abs) and not a.free_symbols & b.free_symbols
+        for a, b in (part.args, part.args[::-1])) for part in And.make_args(relation))

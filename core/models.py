@@ -25,7 +25,7 @@ from core import lora
 from core.log import save_json
 
 # torchrun sets RANK and WORLD_SIZE; without torchrun, a run is rank 0 of 1
-RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+RANK, WORLD = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -155,6 +155,10 @@ def load_weights(kind, path, device="cpu", **settings):
                                  if not name.startswith(("score.", "classifier."))):
                 raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
                                f"{missing[0]}")
+            extra = [name for name in sorted(loading["unexpected_keys"]) if "lm_head" not in name]
+            if extra:
+                print(f"{path}: the model does not use {len(extra)} weights of its files, such as "
+                      f"{extra[0]}", file=sys.stderr)
             head, words = model.get_output_embeddings(), model.get_input_embeddings()
             if head and model.config.get_text_config().tie_word_embeddings and (
                     head.weight is not words.weight):

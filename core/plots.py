@@ -91,12 +91,19 @@ def n_axis(ax, ns):
     ns = sorted(set(ns))
     ax.set_yscale("log")
     ax.set_ylim(min(ns) / 1.5, max(ns) * 1.5)
-    shown = ns if len(ns) <= 6 else ns[::2]
-    shown = [b for a, b in zip([0, *shown], shown) if b >= 1.5 * a]  # 6 and 8 would overlap
+    shown = ns[:1]
+    for n in ns:
+        if n >= shown[-1] * (1.5 if len(ns) <= 6 else 3):  # 6 and 8 would overlap
+            shown.append(n)
     ax.set_yticks(shown, [f"{n:g}" for n in shown])
     ax.minorticks_off()
     ax.set_ylabel("n*")
     ax.grid(alpha=0.25, axis="y")
+
+
+def reward_name(cfg):
+    """Return the name of the reward that is analysed."""
+    return "training reward" if cfg["metric"] == "train" else f"{cfg['eval_set']} {cfg['metric']}"
 
 
 def cells_text(t, of):
@@ -137,7 +144,7 @@ def frontier(t, panels, cfg, path):
                 top.axvline(C, color="0.4", lw=0.8, ls="--")
         several = len({t.cells[i][2] for i in p["of"]}) > 1
         top.set(title=name.replace("_p", "$_p$").replace("=", " = "),
-                ylabel=f"{cfg['eval_set']} {cfg['metric']}" + ", best lr of each n" * several)
+                ylabel=reward_name(cfg) + ", best lr of each n" * several)
         low_y = min(np.nanmin(t.mean[p["of"]]), min(y))
         top.set_ylim(max(low_y - 0.03, 0), min(max(max(p["hi"]), max(y)) + 0.02, 1.02))
         draw_n(low, t, p)

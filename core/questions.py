@@ -197,7 +197,8 @@ def golds_in(answer):
     if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
         with contextlib.suppress(ValueError, SyntaxError):
             answer = ast.literal_eval(answer).decode("utf-8", "replace")
-    answer = re.sub(r"<<[^<>]*>>", "", answer.rpartition("####")[2].replace(r"\fbox", r"\boxed"))
+    answer = re.sub(r"(?s).*####\s*([^\n]*).*", r"\1", answer)
+    answer = re.sub(r"<<[^<>]*>>", "", answer).replace(r"\fbox", r"\boxed")
     answer = re.sub(r"\\boxed\s*(-?\w+(?:\.\d+)?)", r"\\boxed{\1}", answer)  # \boxed 9
     boxed = [math_answers.answer(r"\boxed" + piece, len(piece))
              for piece in answer.split(r"\boxed")[1:]]

@@ -4,9 +4,9 @@
     runs, dropped = read_sweep("runs/easy", metric="avg@4", unit="rollouts", part="val")
 
 A run is a dict with E evaluations of P distinct problems:
-  C, rollouts, step (E,)   what was spent, in `unit`; rollouts; updates
+  C, rollouts, step, hours (E,)  what was spent, in `unit`; rollouts; updates; GPU-hours, or 0
   reward (E, P)            the metric of each problem; (E, 1) if the log has no counts
-  B_p, n, lr_base, seed, config, status, hours, run (its folder's name)
+  B_p, n, lr_base, seed, config, status, run (its folder's name)
 The files above this one work on these arrays and read no log.
 """
 from collections import Counter
@@ -106,23 +106,24 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
     for r in training_evals(steps, cfg) if part == "train" else records:
         if r.get("type") != "eval" or r.get("set", "val") != part:
             continue
-        spent = dict(updates=r.get("step"), gpu_hours=hours.get(r.get("step"))).get(
-            unit, r.get(unit))
+        # thinned logs have no record of most updates
+        at = float(np.interp(r.get("step") or 0, [*hours], [*hours.values()])) if hours else None
+        spent = dict(updates=r.get("step"), gpu_hours=at).get(unit, r.get(unit))
+        # without fractional rewards the log's `reward` is avg@k
+        r = dict(reward=r.get(f"avg@{r.get('k')}")) | r | dict(C=spent, hours=at)
         if is_number(spent) and (is_number(r.get(metric)) or r.get("correct")):
-            evals[spent] = r | dict(C=spent)
+            evals[spent] = r
     evals = [evals[C] for C in sorted(evals)]
     if sum(r["C"] > 0 for r in evals) < 2:
         raise BadInput(f"fewer than two evaluations of `{part}` after the start with {metric} and "
                        f"{unit}")
     ends = [str(r.get("status")) for r in records if r.get("type") == "end"]
     columns = {key: np.array([r.get(key) or 0 for r in evals], float)
-               for key in ("C", "rollouts", "step")}
+               for key in ("C", "rollouts", "step", "hours")}
     return columns | dict(
         run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
         lr_base=cfg["lr_base"], reward=per_problem(evals, metric),
         status=ends[-1] if ends else "", steps=steps,
-        hours=max((hours.get(r["step"], 0.0) for r in steps
-                   if r["rollouts"] <= columns["rollouts"][-1]), default=0.0),
         problems=evals[0].get("problems"), device=str(head.get("device", "")),
         source=head.get("source", ""), task=(
             evals[0].get("set_hash"), evals[0].get("samples"), len(evals[0].get("correct") or ())),
@@ -150,8 +151,8 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
                 whole = keep.all() and all(r["step"] <= M for r in run["steps"])
                 if (keep & (run["C"] > 0)).sum() < 2:
                     raise BadInput(f"fewer than two evaluations in its first {epochs:g} epochs")
-                run["hours"] *= run["rollouts"][keep][-1] / max(run["rollouts"][-1], 1)
-                run |= {key: run[key][keep] for key in ("C", "reward", "rollouts", "step")} | dict(
+                columns = "C reward rollouts step hours".split()
+                run |= {key: run[key][keep] for key in columns} | dict(
                     status=run["status"] * bool(whole))
             read.append(run)
         except BadInput as e:

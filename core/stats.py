@@ -13,10 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from scipy import stats
-from scipy.linalg import solveh_banded
 
-SMOOTH = 0.3             # the spline's penalty on curvature over ln C
-JUMP = 3                 # an evaluation this many standard deviations off the spline is a collapse
 RUN_SD, RUN_DF = 0.012, 3  # prior for the standard deviation of runs, and its degrees of freedom
 LAW_SD = 0.015           # the same in the test of a law, where a false law is the larger harm
 GRID = 41                # budgets, evenly spaced in log C
@@ -28,46 +25,15 @@ TIE, DRAWS, ALPHA = 2, 4000, 0.05  # of the test, see `law_test`
 # --------------------------------------------------------------------------------------------------
 # One run
 
-def checkpoint_sd(runs):
-    """Return the standard deviation of an evaluation around its run's curve, from the median of
-    second differences over the later half of each run, which ignores trends and a collapse."""
-    bends = [np.diff(r["reward"].mean(1)[min(len(r["C"]) // 2, len(r["C"]) - 3):], 2)
-             for r in runs if len(r["C"]) > 2]
-    return 1.4826 * np.median(np.abs(np.concatenate(bends or [[0]]))) / math.sqrt(6)
-
-
-def end_weights(x):
-    """Return w (E,): w @ y is the end of a smoothing spline through E >= 3 points (x, y), which
-    minimises the squares + SMOOTH * integral of f''^2 (Reinsch 1967, Q and its banded matrix)."""
-    h = np.diff(x)
-    q = np.array([1 / h[:-1], -1 / h[:-1] - 1 / h[1:], 1 / h[1:]])
-    band = np.zeros((3, len(x) - 2))
-    band[2] = (h[:-1] + h[1:]) / 3 + SMOOTH * (q ** 2).sum(0)
-    band[1, 1:] = h[1:-1] / 6 + SMOOTH * (q[1, :-1] * q[0, 1:] + q[2, :-1] * q[1, 1:])
-    band[0, 2:] = SMOOTH * q[2, :-2] * q[0, 2:]
-    g, w = solveh_banded(band, np.append(np.zeros(len(x) - 3), q[2, -1])), np.eye(len(x))[-1]
-    for i in range(3):
-        w[i:i + len(g)] -= SMOOTH * q[i] * g
-    return w
-
-
-def on_grid(run, grid, noise, base):
+def on_grid(run, grid, base):
     """Return (G, P): the run's reward at each budget, NaN where it has none.
 
-    At an evaluation it is the end of a smoothing spline in ln C through it and all earlier ones,
-    unless the reward collapses there; between evaluations it is interpolated. A run counts for one
+    It is that of an evaluation, or between two of them interpolated in ln C. A run counts for one
     update, or evaluation, beyond its last. After a diverged run comes `base` (P,).
     """
     trained = run["C"] > 0
-    C, x, y = run["C"][trained], np.log(run["C"][trained]), run["reward"][trained]
-    at = np.interp(np.log(grid), x, np.arange(len(x)))
-    low, ends = at.astype(int), y.copy()
-    for i in np.unique([low, np.minimum(low + 1, len(x) - 1)]):
-        if i > 1:
-            value = end_weights(x[:i + 1]) @ y[:i + 1]
-            ends[i] = value if abs(value.mean() - y[i].mean()) <= JUMP * noise else y[i]
-    part = (at - low)[:, None]
-    V = (1 - part) * ends[low] + part * ends[np.minimum(low + 1, len(x) - 1)]
+    C, y = run["C"][trained], run["reward"][trained]
+    V = np.apply_along_axis(lambda of: np.interp(np.log(grid), np.log(C), of), 0, y)
     update = C[-1] / max(run["step"][-1], 1)
     V[grid < C[0] * (1 - 1e-9)] = np.nan
     if run["status"] == "diverged":
@@ -125,14 +91,14 @@ def table(runs):
     of_run = [(r["B_p"], r["n"], r["lr_base"]) for r in runs]
     cells = sorted(set(of_run))
     cell = np.array([cells.index(of) for of in of_run])
-    seed, noise = np.array([r["seed"] for r in runs]), checkpoint_sd(runs)
+    seed = np.array([r["seed"] for r in runs])
     high = max(max(r["C"][-1], budget_of(r)) for r in runs)
     low = min(r["C"][r["C"] > 0][0] for r in runs)
     grid = np.unique([*np.geomspace(low, high, GRID),
                       *(high / 2 ** i for i in range(4) if high / 2 ** i >= low)])
     base = [r["reward"][0] for r in runs if r["C"][0] == 0]
     base = np.mean(base, 0) if base else 0 * runs[0]["reward"][0]
-    V = np.array([on_grid(r, grid, noise, base) for r in runs])
+    V = np.array([on_grid(r, grid, base) for r in runs])
     reached, N, (R, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
     alive = np.array([reached[cell == i].any(0) for i in range(N)])
     for i in range(N):  # a budget is a limit: beyond its last run a cell keeps its value
@@ -141,8 +107,8 @@ def table(runs):
             for r in np.flatnonzero((cell == i) & reached[:, end]):
                 V[r, end:] = V[r, end]
     t = SimpleNamespace(runs=runs, cells=cells, grid=grid, V=V, cell=cell, seed=seed, alive=alive,
-                        reached=reached, noise=noise, each=np.full((N, G, P), np.nan),
-                        H=np.full((G, N, N), np.nan), rolls=np.zeros(G), df=np.zeros(G))
+                        reached=reached, each=np.full((N, G, P), np.nan), rolls=np.zeros(G),
+                        H=np.full((G, N, N), np.nan), df=np.zeros(G))
     defined, squares, spread, spread_df = ~np.isnan(V[..., 0]), np.zeros(G), 0.0, 0
     for pattern in np.unique(defined.T, axis=0):  # budgets at which the same runs have a reward
         js, rows = np.flatnonzero((defined.T == pattern).all(1)), np.flatnonzero(pattern)
@@ -164,12 +130,12 @@ def table(runs):
 
 def smooth(t, y, of):
     """Return y (N, G), rewards of the cells `of`, made smoother to choose the best cell by them:
-    half of a value is its mean over the last half octave of C, and the cells of a budget are pulled
-    by PULL towards a quadratic in log n, log B_p and log lr_base, fitted to all of them."""
+    means over the last half octave of C, and the cells of a budget are pulled by PULL towards a
+    quadratic in log n, log B_p and log lr_base, fitted to all of them."""
     near = ((t.grid > t.grid[:, None] / 2 ** 0.5) & (t.grid <= t.grid[:, None])).astype(float)
     defined = ~np.isnan(y)
     recent = np.where(defined, y, 0) @ near.T / np.maximum(defined @ near.T, 1)
-    y, X, us = (y + recent) / 2, [np.ones(len(y))], []
+    y, X, us = np.where(defined, recent, np.nan), [np.ones(len(y))], []
     for values in np.log(np.maximum([t.cells[i] for i in of], 1e-12)).T:
         u = values - values.mean()
         X += [u ** power for power in range(1, min(len(set(values)), 3))]
@@ -339,7 +305,8 @@ def variances(D, runs, problems):
 
 def verdict(t, of):
     """Return dict(verdict, p, p_falls, ...) for the cells `of`, all of one B_p. p is None without a
-    test, and verdict "rises" or "falls" if only this test is significant, else "undecided".
+    test. verdict is "rises" or "falls" if only this test is significant and the n tied with the
+    best are not the same at the end as at the start, else "undecided".
 
     ended: the n without a run that came near the largest budget; they are not tested.
     ahead: how the n that comes closest to serving every budget is beaten: n, by, gap, half (points
@@ -369,7 +336,7 @@ def verdict(t, of):
     sets = [[int(n[b]) for b in range(N) if gap[top[w], b, w] <= half[top[w], b, w]]
             for w in range(W)]
     said = {(True, False): "rises", (False, True): "falls"}.get(
-        (p <= ALPHA, p_falls <= ALPHA), "undecided")
+        (p <= ALPHA, p_falls <= ALPHA) if sets[0] != sets[-1] else None, "undecided")
     return dict(verdict=said, p=p, p_falls=p_falls, sets=sets, windows=C,
                 seeds=len(np.unique(seed)), ended=sorted({t.cells[i][1] for i in of} - set(n)),
                 ahead=dict(n=int(n[i]), by=int(n[a]), gap=gap[a, i, at], half=half[a, i, at],

@@ -100,7 +100,7 @@ def run(n, seed, C, reward, B_p=32, lr=1e-6, status="budget", **more):
     return dict(run=f"Bp{B_p}_n{n}_lr{lr:g}_seed{seed}", config=dict(C=int(C[-1]), B_p=B_p, n=n),
                 B_p=B_p, n=n, seed=seed, lr_base=lr, C=C, rollouts=C, step=C / (B_p * n),
                 status=status,
-                reward=reward if reward.ndim > 1 else reward[:, None], hours=0.0, steps=[],
+                reward=reward if reward.ndim > 1 else reward[:, None], hours=0 * C, steps=[],
                 problems=None, task=(None, 0, 0), D=0, device="", source="") | more
 
 

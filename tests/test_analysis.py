@@ -153,28 +153,16 @@ def test_of_two_runs_of_a_cell_the_longer_is_used(logs):
 
 # ---- core/stats.py -------------------------------------------------------------------------------
 
-def test_the_spline_keeps_lines_and_smooths_noise():
-    x = np.sort(np.random.default_rng(0).uniform(0, 3, 30))
-    w = stats.end_weights(x)
-    assert np.isclose(w.sum(), 1) and np.isclose(w @ x, x[-1])
-    assert (w ** 2).sum() < 0.5 and w.argmax() >= 27
-    dense = np.array([0, 1, 2, 3.0])  # against the solution of the penalised least squares
-    h, Q, R = 1.0, np.array([[1, 0], [-2, 1], [1, -2], [0, 1.0]]), np.eye(2) * 2 / 3
-    R[0, 1] = R[1, 0] = 1 / 6
-    smooth = np.linalg.inv(np.eye(4) + stats.SMOOTH * Q @ np.linalg.inv(R) @ Q.T)
-    assert np.allclose(stats.end_weights(dense * h), smooth[-1])
-
-
 def test_on_grid_ends_falls_and_divergence():
     C = np.array([0, 1, 2, 4, 8, 16.0]) * 1000
     grid = np.array([500, 1000, 4000, 16_000, 19_000, 64_000.0])
     flat = run(8, 0, C, [0.2, 0.5, 0.5, 0.5, 0.5, 0.5])
-    V = stats.on_grid(flat, grid, 0.01, np.array([0.2]))[:, 0]
+    V = stats.on_grid(flat, grid, np.array([0.2]))[:, 0]
     assert np.isnan(V[[0, 5]]).all() and np.allclose(V[1:5], 0.5)
     fell = run(8, 0, C, [0.2, 0.5, 0.5, 0.5, 0.5, 0.1])
-    assert stats.on_grid(fell, grid, 0.01, np.array([0.2]))[3, 0] == pytest.approx(0.1)
+    assert stats.on_grid(fell, grid, np.array([0.2]))[3, 0] == pytest.approx(0.1)
     dead = run(8, 0, C, [0.2, 0.5, 0.5, 0.5, 0.5, 0.5], status="diverged")
-    assert np.allclose(stats.on_grid(dead, grid, 0.01, np.array([0.2]))[4:], 0.2)
+    assert np.allclose(stats.on_grid(dead, grid, np.array([0.2]))[4:], 0.2)
 
 
 def test_fit_cells_recovers_cells_and_noise():
@@ -223,10 +211,10 @@ def test_choice_uses_the_last_half_octave_and_a_quadratic():
     last = len(t.grid) - 1
     assert t.choice[0, last] < t.mean[0, last] - 0.02
     assert t.cells[stats.best(t, last)][1] in (16, 32)
-    # without curvature the choice is the mean of the value and of the last half octave
+    # without curvature the choice is the mean over the last half octave
     near = (t.grid > t.grid[-1] / 2 ** 0.5)
     pair = stats.table([r for r in rows if r["n"] in (2, 64)])
-    assert pair.choice[0, -1] == pytest.approx((pair.mean[0, -1] + pair.mean[0, near].mean()) / 2)
+    assert pair.choice[0, -1] == pytest.approx(pair.mean[0, near].mean())
 
 
 def test_ties_and_intervals_have_their_level():
@@ -261,7 +249,7 @@ def test_held_out_rewards_have_no_winners_curse():
     t = stats.table([run(n, s, C, np.full((7, 8), 1 / n)) for n, C in (
         (4, np.arange(7) * 50), (8, np.arange(7) * 100), (16, np.arange(7) * 100)) for s in (0, 1)])
     said = fit.verdict_text(stats.verdict(t, [0, 1, 2]) | dict(curve=None))
-    assert "without n = 4, which ended early" in said and "n = 8 serves every budget" in said
+    assert "without n = 4, which ended early" in said and "is another n ahead of n = 8" in said
 
 
 @pytest.mark.parametrize("truth, ns, word", [
@@ -386,7 +374,8 @@ def mixed_sweep():
     rows += [r | dict(lr_base=2e-6, reward=r["reward"] * (0.96 + r["seed"] / 100))
              for r in rows[3:9]]
     for r in rows[:3]:
-        r |= {key: r[key][:13] for key in ("C", "rollouts", "step", "reward")} | dict(status="")
+        r |= {key: r[key][:13] for key in ("C", "rollouts", "step", "hours", "reward")}
+        r["status"] = ""
     for r in rows:
         r["config"] |= dict(n_train=8)
         r["D"] = 500
@@ -400,27 +389,27 @@ def test_numbers_of_a_mixed_sweep(mixed_sweep):
 
     def equal(got, *want):
         assert np.allclose(np.hstack(got), want, rtol=2e-4, atol=2e-5), np.round(np.hstack(got), 5)
-    equal([t.noise, t.var[j], t.within[j], t.df[j], t.rolls[j]],
-          0.022698, 0.00031827, 0.00053633, 13, 0.010772)
-    equal(t.mean[:, j], 0.60373, 0.63073, 0.57478, 0.59632, 0.57855, 0.63938, 0.62034)
-    equal(t.choice[:, j], 0.60231, 0.62942, 0.57151, 0.59123, 0.57361, 0.62908, 0.61035)
+    equal([t.var[j], t.within[j], t.df[j], t.rolls[j]],
+          0.00030236, 0.00044764, 13, 0.027381)
+    equal(t.mean[:, j], 0.59132, 0.60672, 0.57475, 0.60872, 0.59053, 0.64563, 0.62634)
+    equal(t.choice[:, j], 0.59581, 0.61762, 0.56855, 0.58098, 0.56372, 0.62489, 0.60626)
     five = stats.table(sweep(2, paper(2), seeds=2, evals=20, P=400))  # enough cells for the pull
     equal([stats.half_width(five, 0, j), *five.choice[:, j]],
-          0.030148, 0.56996, 0.61017, 0.62882, 0.5998, 0.53898)
-    equal(stats.difference(t, 1, 3, j), 0.034412, 0.011788, 0.016608)
+          0.035623, 0.56292, 0.6033, 0.62204, 0.60035, 0.53695)
+    equal(stats.difference(t, 1, 3, j), -0.002009, 0.0091293, 0.016188)
     equal([stats.half_width(t, i, j) for i in range(7)],
-          0.057188, 0.061452, 0.054121, 0.056036, 0.05455, 0.056683, 0.055156)
+          0.059887, 0.06568, 0.057305, 0.058023, 0.05645, 0.058288, 0.056683)
     assert [sorted(stats.tied(t, k)) for k in (10, 30, -1)] == [
-        [0, 2, 3, 4], [0, 1, 3, 5, 6], [1, 3, 5, 6]]
+        [0, 2, 3, 4], [1, 3, 5, 6], [1, 5, 6]]
     p, of = frontier.panel(t, range(7)), [i for i, c in enumerate(t.cells) if c[0] == 32]
     equal([p[key][k] for key in ("reward", "lo", "hi") for k in (10, 30, -1)],
-          0.54167, 0.64296, 0.66089, 0.47977, 0.58151, 0.60899, 0.60356, 0.70441, 0.71278)
+          0.541, 0.65047, 0.68333, 0.48003, 0.59218, 0.62396, 0.60196, 0.70876, 0.74271)
     assert [(a, b, clear) for _, a, b, clear in p["switches"]] == [
-        (8, 32, False), (32, 64, False), (64, 128, False)]
+        (8, 32, False), (32, 64, True), (64, 128, False), (128, 64, False), (64, 128, False)]
     law = stats.verdict(t, of)
-    assert abs(law["p"] - 0.0715) < 0.01 and abs(law["p_falls"] - 1) < 0.01
+    assert abs(law["p"] - 0.0763) < 0.01 and abs(law["p_falls"] - 1) < 0.01
     assert law["sets"] == [[32], [32], [32, 128], [32, 128]]
-    equal([law["ahead"]["gap"], law["ahead"]["half"]], 0.032457, 0.034633)
+    equal([law["ahead"]["gap"], law["ahead"]["half"]], 0.028586, 0.031654)
     assert frontier.groups(t, "fixed_B") == {'B=256': [0, 2], 'B=1024': [0, 1, 2, 3, 4]}
     assert frontier.panel(t, [0, 2], whole=True)["C"][-1] == pytest.approx(4e+06, rel=1e-3)
     rows = [fit.prescribe(t, p, C) for C in (3e5, 2e6, 9e6)]
@@ -521,12 +510,21 @@ def test_cautions():
     assert "the rewards are of 19 validation problems; others may differ" in said
     dead = [run(8, 0, C, rise, status="diverged"), run(16, 0, C, rise)]
     said = [*fit.cautions(stats.table(dead), {}, dict(cell=0, budget=5))]
-    assert any("1 run of this cell diverged" in text for text in said)
+    assert any("1 run diverged" in text for text in said)
     assert any("one seed" in text for text in said)
     for solved in (0, 1):
         same = stats.table([run(n, s, C, 0 * rise + solved) for n in (8, 16) for s in (0, 1)])
         assert [*fit.cautions(same, {}, dict(cell=0, budget=5))] == [
             f"the reward is always {solved}, so no n is better than another"]
+
+
+def test_cost_that_grows_during_training():
+    """Tokens and hours per rollout grow, so a quarter of the tokens buys half of the updates."""
+    done = 256.0 * np.arange(1, 11)
+    t = stats.table([run(8, s, done ** 2, np.linspace(0.3, 0.6, 10), rollouts=done,
+                         hours=done ** 2 / 1e6) for s in (0, 1)])
+    row = fit.prescribe(t, frontier.panel(t, [0]), done[4] ** 2)
+    assert row["M"] == 5 and row["hours"] == pytest.approx(1.6384)
 
 
 def test_a_budget_below_the_first_evaluation_has_no_reward(swept):
@@ -612,3 +610,6 @@ def test_numbers_as_text_and_colours():
 def test_committed_runs_give_the_answer_of_the_readme(capsys, tmp_path):
     text = page(capsys, fit.main, f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}")
     assert re.search(r"p = 0\.\d", text) and "49.2k" in text
+    text = page(capsys, fit.main, f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}",
+                "--metric=reward", "--C=1e6")
+    assert "reward = val reward" in text and "1M*" in text and "To be surer" not in text

@@ -217,6 +217,7 @@ def test_missing_steps_are_printed(read, tmp_path):
     (["--B_p=8", "--n=1"], {}, "--n=1"), ([*AT_8_4, "--samples=8"], {}, "--samples=8"),
     ([*AT_8_4, "--k=8"], {}, "--k=8"), ([*AT_8_4, "--metric_column=acc"], {}, "--metric_column="),
     ([*AT_8_4, "--metric_column=val-aux/x/mean@4"], {"val-aux/x/mean@4": -0.4}, "is -0.4 at step"),
+    ([*AT_8_4, "--metric_column=best@4/mean"], {"best@4/mean": 0.4}, "expected one"),
     (AT_8_4, {"train/num_gen_batches": 2}, "filter_groups"),
     (AT_8_4, {"training/filter_groups/evicted_samples": 0}, "filter_groups")])
 def test_verl_refuses(run, tmp_path, words, change, message):
@@ -286,6 +287,9 @@ def test_trl_names_the_options_that_its_state_lacks(run, read, tmp_path):
                   "--metric_column=eval_rewards/exact/mean", path)
     assert log.header["config"]["seed"] == 2 and log.header["config"]["lr_base"] == 3e-4
     assert log.step[1]["reward"] == 0.375 and log.end["rollouts"] == 192
+    # TRL's steps are optimizer steps
+    log, _ = read("trl", *OF_TRL, "--updates=2", path, out="half")
+    assert log.end["rollouts"] == 96 and max(log.eval) == 6
 
 
 @pytest.mark.parametrize("end", ["/mean", ""])  # old versions of TRL leave /mean out of the names

@@ -189,15 +189,16 @@ def test_buffers_that_files_hold_are_read_and_written(run, tmp_path):
     assert bf16.model.get_buffer(name).tolist() == [0, 1, 2, 3]
 
 
-def test_a_file_that_lacks_a_weight_is_refused(run):
+def test_a_file_that_lacks_a_weight_is_refused(run, capfd):
     model = tiny_model("Llama")
     del model.model.layers[1].mlp.down_proj
     with pytest.raises(BadInput, match="lack 1 weights, such as model.layers.1.mlp.down_proj.wei"):
         run(model)
     model = tiny_model("Llama")  # tied in config.json, not in the file
-    model.config.tie_word_embeddings = True
+    model.config.tie_word_embeddings, model.extra = True, torch.nn.Linear(2, 2)
     with pytest.raises(BadInput, match="set tie_word_embeddings to false"):
         run(model)
+    assert "does not use 2 weights of its files, such as extra.bias" in capfd.readouterr().err
 
 
 def test_a_rope_that_depends_on_the_batch_is_refused(run, monkeypatch):

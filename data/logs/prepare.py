@@ -35,7 +35,7 @@ OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 RANGE = ("critic/score/min", "critic/score/max")  # of all rollouts
-LR = ("actor/lr", "learning_rate", "train/learning_rate")
+LR = ("actor/lr", "learning_rate", "train/learning_rate", "train/lr", "train/actor_lr")
 # Columns that count updates. Training and evaluation may each have their own. Without such a column
 # W&B's _step is used, which counts updates in logs of veRL, else calls of log()
 STEP = re.compile(r"(?!training/)(\w+/)?global_step|(train|val|valid|validation|eval|test|rollout)"
@@ -181,12 +181,19 @@ def resolve(name, rows, known):
 
 def convert(name, path, rows, options, given):
     """Return the records of a run's log.jsonl. Raise BadInput if the log lacks something."""
-    names = {metric for row in rows.values() for metric in row}
+    # veRL's best@N and worst@N are biased
+    names = {metric for row in rows.values() for metric in row
+             if not re.search("(best|worst|maj)@", metric)}
     column, known = validation_column(names, options["metric_column"]), given
     if verl := re.fullmatch(r"val-(?:core|aux)/.+/mean@(\d+)", column):
         known = dict(given, samples=int(verl[1]))
         if given.get("samples", known["samples"]) != known["samples"]:
             raise BadInput(f"--samples={given['samples']}: {column} is the mean of {verl[1]}")
+    if column.startswith("eval"):  # TRL's steps are optimizer steps
+        merged = {}
+        for m, row in rows.items():
+            merged.setdefault(math.ceil(m / known.get("updates", 1)), {}).update(row)
+        rows = merged
     cfg, reward = resolve(name, rows, known), training_column(rows, names, path)
     trained = [m for m in rows if m and first(rows[m], REWARD + LR) is not None]
     pairs = list(zip([0, *trained], trained))
