@@ -64,9 +64,10 @@ SYNONYMS = dict(lg=r"\log_{10}", tg=r"\tan ", ctg=r"\cot ", arctg=r"\arctan ", l
                 langle="(", rangle=")")
 LARGE = dict(thousand=3, million=6, billion=9, trillion=12)  # powers of ten
 BLANK = r"(?:\s|~|\\[,;:! ])"
-NO_UNIT = ("or|and|to|if|for|is|not|odd|even|prime|am|pm|pi|tau|dozens?|hundred|lakh|score"
-           r"|squared|cubed|factorial|plus|minus|times(?=\s*\d)|over|hal(?:f|ves)|thirds?|quarters?"
-           "|(?:four|[a-z]*f|six|seven|eigh|nin|ten|hundred|thousand)ths|" + "|".join(LARGE))
+NO_UNIT = ("or|and|to|if|for|is|not|am|pm|pi|tau|dozens?|hundred|lakh|score|squared|cubed|over"
+           r"|factorial|plus|minus|(?:odd|even|prime)(?=\s*(?:\}|$))|times(?=\s*\d)|hal(?:f|ves)"
+           "|thirds?|quarters?|(?:four|[a-z]*f|six|seven|eigh|nin|ten|hundred|thousand)ths|"
+           + "|".join(LARGE))
 WORD = rf"(?!(?i:{NO_UNIT})\b|[einxyz]\b)[A-Za-z]+"  # 5 n is no 5
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?i:{NO_UNIT})\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
