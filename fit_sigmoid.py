@@ -104,7 +104,7 @@ def law_text(law):
 
 
 def verdict_text(law):
-    """Return the verdict of a panel as one sentence: what, its p, and what would decide it."""
+    """Return the verdict of a panel as one sentence: what, its p, and what might decide it."""
     if "verdict" not in law:
         return law_text(law) if law["curve"] else f"no law: {law['why']}"
     if law["p"] is None:
@@ -126,7 +126,7 @@ def verdict_text(law):
         return (f"undecided (p = {law['p']:.2f}{tested}): over no octave of C is another n ahead "
                 f"of n = {a['n']}; only a larger C or other n could show a rise")
     more = math.ceil(law["seeds"] * min((a["half"] / a["gap"]) ** 2, 99)) - law["seeds"]
-    decide = (f"about {plots.plural(max(more, 1), 'more seed')} would decide" if more <= 20 else
+    decide = (f"about {plots.plural(max(more, 1), 'more seed')} might decide" if more <= 20 else
               "only a larger C or other n could show a rise")
     needed = (f"needed is {stats.ALPHA}" if law["p"] > stats.ALPHA else
               "but the n that are best or tied do not change")

@@ -9,7 +9,7 @@ no run trains on. If the folder --model does not exist, this script trains a mod
 there in transformers format. The models `base` and `one_layer` are in the repository with their
 pass rates, because differences in rounding change the trained weights: kernels for two kinds of
 processor gave mean pass rates of 0.29 and 0.38. To train one of the two again, write it elsewhere:
---data=/tmp/new --model=/tmp/new/base. The default sweep trains `one_layer` (presets.json), and all
+--data=/tmp/new --model=/tmp/new/base. The default sweep trains `one_layer` (presets.json), and most
 other studies train `base`.
 
 A problem is the sum or difference of two numbers of two to four digits. A response works column by
