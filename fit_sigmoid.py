@@ -129,7 +129,7 @@ def verdict_text(law):
     decide = (f"about {plots.plural(max(more, 1), 'more seed')} might decide" if more <= 20 else
               "only a larger C or other n could show a rise")
     needed = (f"needed is {stats.ALPHA}" if law["p"] > stats.ALPHA else
-              "but the n that are best or tied do not change")
+              "but it falls too, or the best or tied n do not change")
     return (f"undecided (p = {law['p']:.2f}, {needed}{tested}): n = {a['n']} comes closest to "
             f"serving every budget, n = {a['by']} is {points} ahead of it at C = "
             f"{format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")

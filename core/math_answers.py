@@ -157,8 +157,8 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"\+\s*/\s*-|\+-(?=\s*\\sqrt)", r"\\pm ", "1 +- sqrt(2)"),
     (r"(?<![A-Za-z\\])oo(?![A-Za-z])|\\text\s*\{\s*infinity\s*\}", r"\\infty ", "infinity"),
     (r"(?<=[\])])\s*U\s*(?=[\[(])", r"\\cup ", "(1,2) U (3,4)"),
-    (r"([\[(][^][();]*);([^][();]*[\])])", r"\1,\2", "[3;5]"),
-    (r"^([\s$]*[A-Za-z])\((-?\d+)\)\s*=", r"\1_{\2}=", "f(3)=7"),
+    (r"([\[(][^][();]*);([^][();]*[\])])", r"\1, \2", "[3;5]"),
+    (r"(?<![A-Za-z\\])([A-Za-z])\((-?\d+)\)(?=\s*=)", r"\1_{\2}", "f(3)=7"),
     (rf"^[\s$]*\]([^][(),]+),([^][(),]+)\[{END}", r"(\1,\2)", "]2,3[, an open interval"),
     (r"^\s*(?:(?:=|~|\\[,;:!]|\\(?:approx|simeq|therefore|displaystyle|[lL]arge|LARGE|[hH]uge)"
      r"(?![A-Za-z])|\\text\s*\{\s*(?i:the (?:final )?answer is)[\s:]*\})\s*)+", "", "=7"),
@@ -251,7 +251,7 @@ def score(gold, answer):
         return several == options(plain)
     # math-verify reads a word as a product, so ABC would equal CBA
     if wanted.lower() not in WORDS and re.fullmatch(
-            r"(?:\\(?:angle|triangle) ?)?[A-Z]{3,}|[A-Z][a-z]{3,}"
+            r"(?:\\angle )?[A-Z]{3,}|[A-Z][a-z]{3,}"
             "|(?i:yes|no|true|false|even|odd|none)", wanted):
         return tight[0].casefold() == tight[1].casefold()
     choice = re.match(r"\(?([A-J])(?:\)?$|[).:]+[\s\\~]+\S)", wanted)

@@ -79,7 +79,8 @@ def load_tokenizer(path):
                                "an end token; set eos_token in tokenizer_config.json")
             tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
         if tokenizer.chat_template:  # a template's errors appear only when it is used
-            tokenizer.apply_chat_template([dict(role="user", content="1")], tokenize=False)
+            tokenizer.apply_chat_template([dict(role="user", content="1")], tokenize=False,
+                                          add_generation_prompt=True)
     return tokenizer
 
 

@@ -37,8 +37,8 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
     answer_key=("", "column of the answer"),
     against=(AGAINST, "test sets, separated by commas: problems that contain theirs are dropped"))
 # the settings that decide the content of problems.jsonl
-SETTINGS = """source source_sha256 revision question_key answer_key against model max_prompt_tokens
-verifier""".split()
+SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
+verifier source_sha256""".split()
 # messages about rows that were changed, not left out
 CHANGED = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
@@ -197,7 +197,8 @@ def golds_in(answer):
     if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
         with contextlib.suppress(ValueError, SyntaxError):
             answer = ast.literal_eval(answer).decode("utf-8", "replace")
-    answer = re.sub(r"(?s).*####\s*([^\n]*).*", r"\1", answer)
+    _, mark, last = answer.rpartition("####")
+    answer = last.strip().partition("\n")[0] if mark and "boxed" not in last else last
     answer = re.sub(r"<<[^<>]*>>", "", answer).replace(r"\fbox", r"\boxed")
     answer = re.sub(r"\\boxed\s*(-?\w+(?:\.\d+)?)", r"\\boxed{\1}", answer)  # \boxed 9
     boxed = [math_answers.answer(r"\boxed" + piece, len(piece))
@@ -389,7 +390,7 @@ def prepare(argv, own, doc):
     cfg["source"] = cfg["source"] or own["source"]
     local = Path(cfg["source"])  # the file of a name on the hub is identified by its revision
     cfg["source_sha256"] = hashlib.sha256(local.read_bytes()).hexdigest() if local.is_file() else ""
-    if is_made(folder, cfg, SETTINGS):
+    if is_made(folder, cfg, SETTINGS if local.is_file() else SETTINGS[:-1]):
         print(f"{out}: exists already, nothing to do")
         return
     path = fetch(cfg["source"], cfg["revision"], folder)

@@ -107,7 +107,8 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
         if r.get("type") != "eval" or r.get("set", "val") != part:
             continue
         # thinned logs have no record of most updates
-        at = float(np.interp(r.get("step") or 0, [*hours], [*hours.values()])) if hours else None
+        at = (float(np.interp(r["step"], [*hours], [*hours.values()]))
+              if hours and is_number(r.get("step")) else None)
         spent = dict(updates=r.get("step"), gpu_hours=at).get(unit, r.get(unit))
         # without fractional rewards the log's `reward` is avg@k
         r = dict(reward=r.get(f"avg@{r.get('k')}")) | r | dict(C=spent, hours=at)

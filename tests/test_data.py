@@ -634,6 +634,7 @@ KEPT = [
     ('["34"]', "34"), ("['34']", "34"), (r"Hence it is $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
     ("<answer>7</answer>", "7"), ("The answer is 18.", "18"), ("Final answer: -3", "-3"),
     ("**12**", "12"), ("7\n#### 8\nThe answer is: 8", "8"), ("(1, 2]", "(1, 2]"),
+    ("#### Final Answer\n\nIt is $\\boxed{8}$.", "8"),
     ("no solution", "no solution"), (r"x^{2}-1", r"x^{2}-1"), ([3.0, ""], "3"),
     (["proof", r"\text{proof}.", "notfound", "NaN", "?", float("nan"), "5"], "5"),
     (r"So $x=\boxed 9$.", "9"), (r"So it is $\boxed{7}$. We could also see \boxed{7}.", "7"),
