@@ -51,12 +51,12 @@ def per_problem(evals, metric):
         if not is_number(samples) or counts.dtype.kind != "i" or not (
                 (counts >= 0) & (counts <= samples)).all():
             raise BadInput("`correct` has values that are not counts from 0 to `samples`")
-        copies = next((r["copies"] for r in evals if r.get("copies")), None)
-        values = over_distinct(np.array(at_k(metric, samples))[counts], copies)
+        values = np.array(at_k(metric, samples))[counts]
     values = np.array(values, float)
     if not ((values >= -1e-6) & (values <= 1 + 1e-6)).all():  # false for NaN
         raise BadInput(f"its {metric} is not a number from 0 to 1 in every evaluation")
-    return values
+    copies = next((r["copies"] for r in evals if r.get("copies")), None)
+    return over_distinct(values, copies) if values.shape[1] > 1 else values
 
 
 def training_evals(steps, cfg):

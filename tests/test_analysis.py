@@ -68,6 +68,8 @@ def test_copies_of_a_problem_count_once():
     values = np.array([[1.0, 0.0, 1.0, 1.0]])
     assert np.allclose(runs.over_distinct(values, [0, 1, 0, 0]), [[1.125, 0.375]])
     assert runs.over_distinct(values, None) is values
+    log = [dict(samples=4, correct=[4, 0, 4, 4], copies=[0, 1, 0, 0])]
+    assert np.allclose(runs.per_problem(log, "avg@4"), [[1.125, 0.375]])
 
 
 def changed(**fields):
@@ -139,7 +141,7 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
     t = stats.table(runs.read_sweep(logs[1], epochs=1)[0])  # it diverged after this epoch
     assert "diverged" not in {r["status"] for r in t.runs}
     rows = fit.tables(t, {}, "fixed_Bp", None, epochs=1)["joint"][1]
-    assert max(row["epochs"] for row in rows) <= 1
+    assert max(row["epochs"] for row in rows) <= 1 and rows[-1]["C"] <= t.grid[-1]
 
 
 def test_of_two_runs_of_a_cell_the_longer_is_used(logs):
@@ -445,7 +447,7 @@ def test_the_law_of_a_planted_rise():
     assert found["verdict"] == "rises" and "rises" in fit.verdict_text(found)
     if found["curve"]:
         low, high = found["plateau_range"]
-        assert low <= high and 64 < found["plateau"] < 1024
+        assert 0.9 * found["plateau"] < low <= high and 64 < found["plateau"] < 1024
 
 
 @pytest.fixture(scope="module")
@@ -493,7 +495,7 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     row = fit.prescribe(t, p, p["C"][-1]) | dict(cell=1, n=16, ties=[1, 2])
     t.runs[0]["config"] = parse([])
     found = fit.surer(t, p, row, "runs/x")
-    assert found is None or ("more seed" in found[0] and "--seeds=2" in found[1])
+    assert "9 more seeds" in found[0] and "--seeds=2 3 4" in found[1]
     # the preset of this folder has another model
     assert "--model=data/arithmetic/base" in fit.surer(t, p, row | dict(cell=2), "runs/x")[1]
 
@@ -523,7 +525,7 @@ def test_cost_that_grows_during_training():
     done = 256.0 * np.arange(1, 11)
     t = stats.table([run(8, s, done ** 2, np.linspace(0.3, 0.6, 10), rollouts=done,
                          hours=done ** 2 / 1e6) for s in (0, 1)])
-    row = fit.prescribe(t, frontier.panel(t, [0]), done[4] ** 2)
+    row = fit.prescribe(t, frontier.panel(t, [0]), 1.1 * done[4] ** 2)
     assert row["M"] == 5 and row["hours"] == pytest.approx(1.6384)
 
 
@@ -550,7 +552,7 @@ def test_budgets_that_no_run_covers():
 def test_points_of_a_file(tmp_path, capsys):
     path = tmp_path / "mine.csv"
     C = np.geomspace(1e5, 4e6, 12)
-    path.write_text("# n*(C)\nn,C\n" + "".join(f"{n},{c}\n" for c, n in zip(C, 2 ** law(C))))
+    path.write_text("# n*(C)\nn,C\n" + "".join(f"{2 ** law(c)},{c}\n" for c in C[::-1]))
     text = page(capsys, fit.main, f"--points={path}", "--C=1e6")
     assert "plateau n = 45" in text and "C = 1M: B_p = 32, n = " in text
     assert (tmp_path / "law.png").exists()

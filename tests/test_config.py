@@ -136,7 +136,7 @@ def test_every_script_has_help(capsys, name, prepare):
 
 @pytest.mark.parametrize("words, B, M, lr", [
     ("--B_p=32 --n=64 --C=1e6", 2048, 488, 1e-6 * math.sqrt(2)),
-    ("--B_p=32 --n=32", 1024, 3906, 1e-6),
+    ("--B_p=32 --n=32 --n_train=32", 1024, 3906, 1e-6),
     ("--B_p=8 --n=4 --C=100 --lr_scaling=linear", 32, 3, 1e-6 / 32),
     ("--B_p=8 --n=4 --C=96 --lr_scaling=constant", 32, 3, 1e-6),
     # lr by the rollouts in the loss
