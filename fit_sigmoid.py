@@ -103,6 +103,11 @@ def law_text(law):
             + f" ({low:.0f} to {high:.0f} without one seed)" * bool(high))
 
 
+def more_seeds(seeds, ratio):
+    """Return how many more seeds, one or more, make the variance `ratio` times smaller."""
+    return max(math.ceil(seeds * min(ratio, 99)) - seeds, 1)
+
+
 def verdict_text(law):
     """Return the verdict of a panel as one sentence: what, its p, and what might decide it."""
     if "verdict" not in law:
@@ -125,8 +130,8 @@ def verdict_text(law):
     if a["gap"] <= 0:
         return (f"undecided (p = {law['p']:.2f}{tested}): over no octave of C is another n ahead "
                 f"of n = {a['n']}; only a larger C or other n could show a rise")
-    more = math.ceil(law["seeds"] * min((a["half"] / a["gap"]) ** 2, 99)) - law["seeds"]
-    decide = (f"about {plots.plural(max(more, 1), 'more seed')} might decide" if more <= 20 else
+    more = more_seeds(law["seeds"], (a["half"] / a["gap"]) ** 2)
+    decide = (f"about {plots.plural(more, 'more seed')} might decide" if more <= 20 else
               "only a larger C or other n could show a rise")
     needed = (f"needed is {stats.ALPHA}" if law["p"] > stats.ALPHA else
               "but it falls too, or the best or tied n do not change")
@@ -138,7 +143,7 @@ def verdict_text(law):
 # --------------------------------------------------------------------------------------------------
 # What to run
 
-def when(runs, spent, x, unit):
+def in_unit(runs, x, spent, unit):
     """Return what the runs had spent of `unit` when they had spent x of `spent`, on average. Beyond
     the end of a run it grows in proportion."""
     return np.mean([np.interp(x, [0, *r[spent]], [0, *r[unit]]) * max(x / (r[spent][-1] or 1), 1)
@@ -157,13 +162,14 @@ def prescribe(t, p, C, epochs=0):
     observed = p["C"][0] * (1 - 1e-9) <= C <= near * (1 + 1e-9) and (
         t.alive[p["of"], p["j"][nearest]].any())
     (B_p, n, lr), mine = t.cells[i], [r for r, c in zip(t.runs, t.cell) if c == i]
-    last, cfg = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max(), complete(t.runs[0]["config"])
-    M, D = int(when(mine, "C", min(C, last), "rollouts") * (1 + 1e-9)) // (B_p * n), t.runs[0]["D"]
+    cfg, D = complete(t.runs[0]["config"]), t.runs[0]["D"]
+    last = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max()
+    M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-9)) // (B_p * n)
     M = min(M, int(epochs * D) // B_p) if epochs else M
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
                n=n, M=M, epochs=M * B_p / D if D else "", lr_base=lr,
                lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
-               hours=when(mine, "rollouts", M * B_p * n, "hours") or "", reward="", lo="", hi="",
+               hours=in_unit(mine, M * B_p * n, "rollouts", "hours") or "", reward="", lo="", hi="",
                ties=[], tied="")
     if observed:
         ties = p["tied"][k]
@@ -242,10 +248,9 @@ def surer(t, p, row, folder):
         gap, problems, runs = stats.difference(t, row["cell"], ties[0], row["budget"])
         error = stats.Z * math.hypot(problems, runs)
         room = max(gap ** 2 - (stats.Z * problems) ** 2, 1e-9)  # more seeds leave the problems
-        more = math.ceil(len(seeds) * min((stats.Z * runs) ** 2 / room, 99)) - len(seeds)
+        more = more_seeds(len(seeds), (stats.Z * runs) ** 2 / room)
         if more > 20:
             return None
-        more = max(more, 1)
         reason = (f"{plots.plural(more, 'more seed')} of the tied cells, which differ by "
                   f"{100 * gap:.1f} +- {100 * error:.1f} points")
         bps, ns = (sorted({t.cells[i][k] for i in row["ties"]}) for k in (0, 1))
@@ -312,8 +317,7 @@ def report_points(words):
     law = fit_law(C, n)
     print(f"the law: {law_text(law)}" if law["curve"] else f"no law: {law['why']}")
     for budget in sorted({*asked, C[-1], 4 * C[-1]}):
-        best = min(2 ** float(law_at(law, budget)), 2 * n.max()) if law["curve"] else n[-1]
-        best = max(round(best), 1)
+        best = max(round(2 ** float(law_at(law, budget)) if law["curve"] else n[-1]), 1)
         print(f"C = {format_si(budget)}: B_p = {B_p}, n = {best}, M = {budget // (B_p * best):.0f}"
               + " (n of the last point)" * (not law["curve"]))
     out = Path(given.get("out") or Path(given["points"]).parent)

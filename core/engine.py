@@ -251,8 +251,8 @@ class VLLMEngine:
     def to_tensors(self, outs):
         """Return vLLM's outputs as a dict of tensors, in the format of the function `generate`."""
         import torch
-        return dict(tokens=padded([out.token_ids for out in outs], 0),
-                    logps=padded([out.logprobs.logprobs for out in outs], 0.0),
+        return dict(tokens=padded([out.token_ids for out in outs]),
+                    logps=padded([out.logprobs.logprobs for out in outs]),
                     length=torch.tensor([len(out.token_ids) for out in outs]),
                     stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
 
@@ -275,10 +275,10 @@ class VLLMEngine:
             self.asleep = True
 
 
-def padded(rows, value, side="right"):
-    """Stack lists into a tensor (number of lists, longest list), padded with `value` on `side`."""
+def padded(rows, side="right"):
+    """Stack lists into a tensor (number of lists, longest list), padded with 0 on `side`."""
     import torch
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, value, side)
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, 0, side)
 
 
 def stop_ids(ids, tokenizer):
@@ -335,7 +335,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     prompts: P lists of token ids. cfg: temperature, top_p, max_new_tokens, gen_batch. Rollout i of
     prompt j uses row i of a table of uniforms with the seed seeds[j]. Raises Stopped once the list
     `quit` is not empty. The n rollouts of a prompt are consecutive rows of the result:
-        tokens (P n, T) int64: responses with their stop tokens, then 0, to the longest, T tokens
+        tokens (P n, T) int64: responses with their stop tokens, padded to the longest, T tokens
         logps (P n, T) float32: log-probs of the tokens, 0 in the padding
         length (P n,) int64: tokens of each response
         stopped (P n,) bool: whether a response ended with a stop token, not at max_new_tokens
@@ -356,8 +356,8 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
         # uniforms in (0, 1] for J prompts, shape (J, n, T)
         u = 1 - torch.stack([torch.rand(n, T, generator=torch.Generator().manual_seed(seeds[j]))
                              for j in js])
-        ids = padded([prompts[j] for j in js], 0, "left").to(model.device)
-        mask = padded([[1] * len(prompts[j]) for j in js], 0, "left").to(model.device)
+        ids = padded([prompts[j] for j in js], "left").to(model.device)
+        mask = padded([[1] * len(prompts[j]) for j in js], "left").to(model.device)
         for start in range(0, n, rows):
             part = slice(start, min(start + rows, n))
             out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop,

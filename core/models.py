@@ -156,10 +156,9 @@ def load_weights(kind, path, device="cpu", **settings):
                                  if not name.startswith(("score.", "classifier."))):
                 raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
                                f"{missing[0]}")
-            extra = [name for name in sorted(loading["unexpected_keys"]) if "lm_head" not in name]
-            if extra:
+            if extra := [key for key in loading["unexpected_keys"] if "lm_head" not in key]:
                 print(f"{path}: the model does not use {len(extra)} weights of its files, such as "
-                      f"{extra[0]}", file=sys.stderr)
+                      f"{min(extra)}", file=sys.stderr)
             head, words = model.get_output_embeddings(), model.get_input_embeddings()
             if head and model.config.get_text_config().tie_word_embeddings and (
                     head.weight is not words.weight):

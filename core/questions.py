@@ -7,15 +7,15 @@ steps are fetch -> read_rows -> make_problems -> repair_golds -> within_limit ->
 import ast
 import contextlib
 import gzip
-import hashlib
 import json
 import math
 import os
 import re
 import sys
+from hashlib import sha256
 from pathlib import Path
 
-from config import BadInput, files, first_line, parse
+from config import BadInput, files, first_line, parse, read_json
 from core import math_answers, models, sandbox
 from core.duplicates import twins
 from core.log import save_json
@@ -38,7 +38,7 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
     against=(AGAINST, "test sets, separated by commas: problems that contain theirs are dropped"))
 # the settings that decide the content of problems.jsonl
 SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
-verifier source_sha256""".split()
+verifier""".split()
 # messages about rows that were changed, not left out
 CHANGED = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
@@ -388,9 +388,11 @@ def prepare(argv, own, doc):
     out = folder / "problems.jsonl"
     cfg["revision"] = cfg["revision"] or ("main" if cfg["source"] else own["revision"])
     cfg["source"] = cfg["source"] or own["source"]
-    local = Path(cfg["source"])  # the file of a name on the hub is identified by its revision
-    cfg["source_sha256"] = hashlib.sha256(local.read_bytes()).hexdigest() if local.is_file() else ""
-    if is_made(folder, cfg, SETTINGS if local.is_file() else SETTINGS[:-1]):
+    if is_made(folder, cfg, SETTINGS):
+        old, source = read_json(folder / "manifest.json").get("source_sha256"), Path(cfg["source"])
+        if source.is_file() and sha256(source.read_bytes()).hexdigest() != old:
+            raise BadInput(f"--source={source}: has changed since {out} was made from it; "
+                           "remove that with its splits and runs, or give another --data")
         print(f"{out}: exists already, nothing to do")
         return
     path = fetch(cfg["source"], cfg["revision"], folder)
@@ -416,6 +418,7 @@ def prepare(argv, own, doc):
     save_json(folder / "manifest.json", dict(
         settings={key: cfg[key] for key in SETTINGS}, file=path.name,
         question_column=columns[0], answer_column=columns[1],
+        source_sha256=sha256(path.read_bytes()).hexdigest(),
         counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
         against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
     # problems.jsonl is written last, because its existence means that all files are complete

@@ -28,12 +28,12 @@ TIE, DRAWS, ALPHA = 2, 4000, 0.05  # of the test, see `law_test`
 def on_grid(run, grid, base):
     """Return (G, P): the run's reward at each budget, NaN where it has none.
 
-    It is that of an evaluation, or between two of them interpolated in ln C. A run counts for one
-    update, or evaluation, beyond its last. After a diverged run comes `base` (P,).
+    Between two evaluations the reward is interpolated in ln C. A run counts for one update, or
+    evaluation, beyond its last. After a diverged run comes `base` (P,).
     """
     trained = run["C"] > 0
-    C, y = run["C"][trained], run["reward"][trained]
-    V = np.apply_along_axis(lambda of: np.interp(np.log(grid), np.log(C), of), 0, y)
+    C, at, x = run["C"][trained], np.log(grid), np.log(run["C"][trained])
+    V = np.apply_along_axis(lambda y: np.interp(at, x, y), 0, run["reward"][trained])
     update = C[-1] / max(run["step"][-1], 1)
     V[grid < C[0] * (1 - 1e-9)] = np.nan
     if run["status"] == "diverged":
@@ -305,8 +305,8 @@ def variances(D, runs, problems):
 
 def verdict(t, of):
     """Return dict(verdict, p, p_falls, ...) for the cells `of`, all of one B_p. p is None without a
-    test. verdict is "rises" or "falls" if only this test is significant and the n tied with the
-    best are not the same at the end as at the start, else "undecided".
+    test. verdict is "rises" or "falls" if only this test is significant and the n that are best or
+    tied change from the first window to the last, else "undecided".
 
     ended: the n without a run that came near the largest budget; they are not tested.
     ahead: how the n that comes closest to serving every budget is beaten: n, by, gap, half (points

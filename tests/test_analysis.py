@@ -82,8 +82,7 @@ def config_of(**keys):
 
 BAD = {  # how a log is spoilt, and why its run is left out
     "no header": lambda r: None if r["type"] == "header" else r,
-    "--seed=three: expected a whole number": config_of(seed="three"),
-    "no B_p": config_of(B_p=None),
+    "--seed=three: expected a whole number": config_of(seed="three"), "no B_p": config_of(B_p=None),
     "--lr_base=fast: expected a number": config_of(lr_base="fast"),
     "--C=16k": config_of(C="16k"),
     "--lr_scaling=by hand: expected one of sqrt": config_of(lr_scaling="by hand"),
@@ -92,8 +91,7 @@ BAD = {  # how a log is spoilt, and why its run is left out
     "not counts from": changed(correct=[0.5] * 20),
     "differ in problems": lambda r: r | (dict(correct=[1, 2]) if r["type"] == "eval" and
                                          r["step"] > 300 else {}),
-    "malformed": changed(correct=[[1], 2]),
-    "other validation problems": changed(set_hash="other"),
+    "malformed": changed(correct=[[1], 2]), "other validation problems": changed(set_hash="other"),
     "another config: temperature=0.9": config_of(temperature=0.9),
     "other training problems": lambda r: r | (dict(train_set_hash="x") if r["type"] == "header"
                                               else {}),
@@ -391,8 +389,7 @@ def test_numbers_of_a_mixed_sweep(mixed_sweep):
 
     def equal(got, *want):
         assert np.allclose(np.hstack(got), want, rtol=2e-4, atol=2e-5), np.round(np.hstack(got), 5)
-    equal([t.var[j], t.within[j], t.df[j], t.rolls[j]],
-          0.00030236, 0.00044764, 13, 0.027381)
+    equal([t.var[j], t.within[j], t.df[j], t.rolls[j]], 0.00030236, 0.00044764, 13, 0.027381)
     equal(t.mean[:, j], 0.59132, 0.60672, 0.57475, 0.60872, 0.59053, 0.64563, 0.62634)
     equal(t.choice[:, j], 0.59581, 0.61762, 0.56855, 0.58098, 0.56372, 0.62489, 0.60626)
     five = stats.table(sweep(2, paper(2), seeds=2, evals=20, P=400))  # enough cells for the pull

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
 import config
 from core.log import read_log
@@ -45,6 +45,13 @@ def columns(response):
     """Return the totals of a response, lowest column first, and the digits of its answer."""
     steps, answer = "".join(response).removesuffix("<eos>").split("#")
     return [int(t) for t in re.findall(r"[a-p]{2}(\d\d)", steps)], answer
+
+
+def uniform(counts, expected):
+    """Assert that exactly the expected keys are counted, each about equally often."""
+    assert set(counts) == set(expected)
+    total, size = sum(counts.values()), len(counts)
+    assert min(binomtest(c, total, 1 / size).pvalue for c in counts.values()) > ALPHA / size
 
 
 # ---- Problems and texts --------------------------------------------------------------------------
@@ -83,25 +90,32 @@ def test_texts_with_perfect_skills_are_right(prepare, K):
     assert 0 < direct < 40  # of 400, at 3%
 
 
-def test_texts_slip_at_the_stated_rates(prepare):
+def test_texts_slip_at_the_stated_rates_and_their_letters_are_uniform(prepare):
     skills = prepare.make_skills(np.random.default_rng(5))
     assert skills.min() >= 0.001 and skills.max() <= 1 and 0.5 < np.mean(skills > 0.9) < 0.8
     seen, right = np.zeros(skills.shape, int), np.zeros(skills.shape, int)
-    for op, a, b, _, response in zip(*texts(prepare, 20_000, 3, skills)):
+    wrong, letters, direct, N = collections.Counter(), collections.Counter(), 0, 20_000
+    for op, a, b, _, response in zip(*texts(prepare, N, 3, skills)):
         totals, answer = columns(response)
+        letters.update(filter(str.isalpha, response))
+        direct += not totals
         carry = 0
         for j, total in enumerate(totals):
             truth = a[j] + b[j] + carry if op == 0 else 10 + a[j] - b[j] - carry
             cell = op, a[j], b[j], carry
             seen[cell] += 1
             right[cell] += total == truth
+            wrong.update([(total - truth) % 20] if total != truth else [])
             carry = int(total >= 10) if op == 0 else int(total < 10)  # a slip carries over
         if totals:  # the answer follows from the totals
             digits = "".join(str(t % 10) for t in totals[::-1])
             assert answer == str(int(("1" if op == 0 and carry else "") + digits))
+    assert binomtest(direct, N, prepare.DIRECT).pvalue > ALPHA
     # the worst of all 400 skills, with Bonferroni's correction
     low, high = binom.cdf(right, seen, skills), binom.sf(right - 1, seen, skills)
     assert (2 * np.minimum(low, high)).min() > ALPHA / skills.size and seen.min() > 20
+    uniform(wrong, range(1, 20))
+    uniform(letters, prepare.LETTERS)
 
 
 def test_the_tokenizer_gives_the_texts_back(prepare, base):

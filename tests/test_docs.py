@@ -39,8 +39,7 @@ for word in "$@"; do case $word in --array=1-*) last=${word#*-*-*-} ;; esac; don
 for SLURM_ARRAY_TASK_ID in 1 "$last"; do
     export SLURM_ARRAY_TASK_ID; bash -c "${*: -1}" || exit 1
 done''',
-    scancel='[ "$1" = --signal=TERM ]',
-    hf='[ "$1" = download ] && [ $# = 2 ]',
+    scancel='[ "$1" = --signal=TERM ]', hf='[ "$1" = download ] && [ $# = 2 ]',
     pip='[ "$1" = install ] && if [ "$2" = -r ]; then [ -f "$3" ]; fi')
 
 

@@ -284,8 +284,7 @@ def test_a_task_that_has_few_problems(script, pool, tmp_path, capsys):
     assert len(made) < 100 and f"{len(made) + 5} of 505 problems" in capsys.readouterr().err
 
 
-@named("words, says", [
-    (["--task=countdwn"], "--task=countdwn: .* the nearest is countdown"),
+@named("words, says", [(["--task=countdwn"], "--task=countdwn: .* the nearest is countdown"),
     ([], "--task=: .* expected one of .*countdown"), (["--task=composite"], "no such task"),
     (["--task=coin_flip"], "no such task"),
     (["--task=gcd", "--task_args=" + "[" * 10**5], "not JSON"),

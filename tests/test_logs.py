@@ -155,8 +155,7 @@ def test_verl_with_two_data_sources_needs_a_choice(run, read, tmp_path):
     assert log.header["config"]["seed"] == 3 and log.folder.name.startswith("Bp8_n4_seed3_")
 
 
-@pytest.mark.parametrize("reward, lowest, said", [
-    (lambda m: -0.4, None, "from -0.4 to 1"),
+@pytest.mark.parametrize("reward, lowest, said", [(lambda m: -0.4, None, "from -0.4 to 1"),
     (lambda m: 0.04 * m, -1.0, "from -1 to 1"),  # the mean is above 0, the lowest rollout is not
     (lambda m: -0.25 + 0.0625 * m, None, "from -0.1875 to 1")])  # below 0 in some steps
 def test_verl_training_reward_outside_of_0_to_1_is_left_out(read, tmp_path, reward, lowest, said):
@@ -198,8 +197,7 @@ def test_missing_steps_are_printed(read, tmp_path):
         _, printed = read(source, *AT_8_4, *words, out=next(outs))
         return [line.partition("the steps ")[2] for line in printed.splitlines()
                 if line.endswith("are missing")]
-    for steps, want in (([0, 1, 2, 3, 6, 7, 9, 10, 12],
-                         ["4 to 5, 8 to 8, 11 to 11 are missing"]),
+    for steps, want in (([0, 1, 2, 3, 6, 7, 9, 10, 12], ["4 to 5, 8 to 8, 11 to 11 are missing"]),
                         (range(6, 13), ["1 to 5 are missing"])):
         assert gaps("verl", write_verl(tmp_path / "log.jsonl", {m: rows[m] for m in steps})) == want
     for first, want in ((5, []), (105, ["1 to 104 are missing"])):  # logged every fifth step
@@ -227,8 +225,7 @@ def test_verl_refuses(run, tmp_path, words, change, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("source, text", [
-    ("verl", '{"step": 1, "loss": 2}\n'), ("verl", ""),
+@pytest.mark.parametrize("source, text", [("verl", '{"step": 1, "loss": 2}\n'), ("verl", ""),
     ("verl", '{"step": 1, "data"\n{"step": 2, "data": {}}\n'),
     ("trl", "{}"), ("trl", "{"), ("trl", '{"log_history": [{"loss": 1}]}'),
     ("trl", '{"log_history": [{"step": 0, "eval_reward": 1}]}'),

@@ -20,8 +20,7 @@ FAMILIES = dict(
     Llama={}, Gemma2=dict(head_dim=8, final_logit_softcapping=2.0, query_pre_attn_scalar=8),
     Granite=dict(logits_scaling=8.0), Cohere=dict(logit_scale=0.25),
     OPT=dict(ffn_dim=64, word_embed_proj_dim=32),
-    GPT2=dict(n_embd=32, n_layer=2, n_head=4, n_positions=64), GPTNeoX={},
-    Qwen3Next=dict(
+    GPT2=dict(n_embd=32, n_layer=2, n_head=4, n_positions=64), GPTNeoX={}, Qwen3Next=dict(
         head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
         shared_expert_intermediate_size=32, linear_num_key_heads=2, linear_num_value_heads=4,
         linear_key_head_dim=8, linear_value_head_dim=8,

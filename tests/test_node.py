@@ -142,8 +142,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     assert [r[-1]["status"] for r in logs(out).values()] == ["stopped"]
 
 
-@named("env, names", [
-    (dict(GPUS_PER_RUN="4", BPS="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
+@named("env, names", [(dict(GPUS_PER_RUN="4", BPS="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
     (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["prepare.py: GPUS_PER_RUN=1", "0 GPUs"]),
     (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
     (dict(GPUS_PER_RUN="two"), ["sweep.py: GPUS_PER_RUN=two"]),
@@ -161,8 +160,7 @@ def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
 @named("cards, env, words, want", [
     (2, {}, [], True), (0, {}, [], False), (2, dict(CUDA_VISIBLE_DEVICES=""), [], False),
     (2, dict(GPUS_PER_RUN="0"), [], False), (2, {}, ["--engine=hf"], False),
-    (2, {}, ["--device=cpu"], False),
-    (0, {}, ["--engine=vllm"], True)])  # a login node
+    (2, {}, ["--device=cpu"], False), (0, {}, ["--engine=vllm"], True)])  # 0: a login node
 def test_vllm_is_installed_on_a_machine_with_gpus(tmp_path, cards, env, words, want):
     """Run `run_sweep.sh env` in a clone, with a python whose pip notes its words."""
     clone, given = linked(tmp_path / "clone"), tmp_path / "given"

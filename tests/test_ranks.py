@@ -271,8 +271,7 @@ def test_ranks_with_vllm(tiny, tmp_path):
     assert steps[-1]["kl"] > 1e-3  # the weights did move
 
 
-@pytest.mark.parametrize("word, message",
-                         [("--B_p=3", "--B_p=3: the 2 processes"),
+@pytest.mark.parametrize("word, message", [("--B_p=3", "--B_p=3: the 2 processes"),
                           ("--val_set=one.jsonl", "--val_set=one.jsonl: the 1 problems of val"),
                           ("--device=cuda", "--device=cuda: torch sees no GPU")])
 def test_refused_on_several_ranks(tiny, tmp_path, word, message):

@@ -164,8 +164,7 @@ def test_ctrl_c_stops_everything_and_the_same_command_continues(swept, tiny, tmp
         assert check_steps(records, C)[:len(old)] == old
 
 
-@pytest.mark.parametrize("how, jobs, ends", [
-    ("Ctrl-C without a reader", 2, ["stopped", "stopped"]),
+@pytest.mark.parametrize("how, jobs, ends", [("Ctrl-C without a reader", 2, ["stopped", "stopped"]),
     ("SIGTERM to the script", 2, ["stopped", "stopped"]),
     ("SIGTERM to a run", 1, ["stopped", "budget"])])  # n = 2 has the most updates and starts first
 def test_other_ways_to_stop_a_sweep(swept, tiny, tmp_path, how, jobs, ends):
@@ -178,14 +177,14 @@ def test_splits_of_another_model_or_other_settings_are_refused(tmp_path, tiny):
     """All trained models are in folders called `model`, but each model needs its own splits."""
     folder = tmp_path / "data/splits/model"
     folder.mkdir(parents=True)
-    (folder / "difficulty.json").write_text('{"model": "runs/a/model", "verifier": "math", "s": 16}')
+    (folder / "difficulty.json").write_text('{"model": "runs/a/model", "verifier": "math", "s": 8}')
     (tmp_path / "data/problems.jsonl").write_text(tiny.train.read_text())
     words, easy = [f"--data={tmp_path / 'data'}"], folder / "easy_train.jsonl"
     with pytest.raises(BadInput, match="was measured for runs/a/model"):
         prepare("easy", [*words, "--model=runs/b/model"])
-    cfg = parse(["--verifier=math", "--s=16"])
+    cfg = parse(["--verifier=math", "--s=8"])
     assert not check_splits(tmp_path / "data", "runs/a/model/", easy, cfg)
-    for key, value, there in ("verifier", "exact", "math"), ("s", 32, 16):
+    for key, value, there in ("verifier", "exact", "math"), ("s", 32, 8):
         other = cfg | {key: value}
         with pytest.raises(BadInput, match=f"{value}: .*made with {there}.*remove .*splits/model"):
             check_splits(tmp_path / "data", "runs/a/model", easy, other)
@@ -357,8 +356,7 @@ def test_the_live_lines_show_how_far_each_run_is(tmp_path, capfd, monkeypatch):
     assert "\033[Jdone  n=2:  n=2 at 50%\n" in said and said.endswith("\033[J"), said
 
 
-@pytest.mark.parametrize("text, line", [
-    (None, ""), ("\n\n", ""), ("10%\r20%\n\n", "20%"),
+@pytest.mark.parametrize("text, line", [(None, ""), ("\n\n", ""), ("10%\r20%\n\n", "20%"),
     ("train_grpo.py: --n=1: no\n======\nRoot Cause (first observed)\n===\n",
      "train_grpo.py: --n=1: no"),
     ("0% of 16 [00:00, ?roll/s][rank 1] train_grpo.py: --n=1: no\n[rank1]:\n===\n",

@@ -190,10 +190,8 @@ def convert(name, path, rows, options, given):
         if given.get("samples", known["samples"]) != known["samples"]:
             raise BadInput(f"--samples={given['samples']}: {column} is the mean of {verl[1]}")
     if column.startswith("eval"):  # TRL's steps are optimizer steps
-        merged = {}
-        for m, row in rows.items():
-            merged.setdefault(math.ceil(m / known.get("updates", 1)), {}).update(row)
-        rows = merged
+        rows = by_step(((math.ceil(m / known.get("updates", 1)), row) for m, row in rows.items()),
+                       path)
     cfg, reward = resolve(name, rows, known), training_column(rows, names, path)
     trained = [m for m in rows if m and first(rows[m], REWARD + LR) is not None]
     pairs = list(zip([0, *trained], trained))
