@@ -1,10 +1,8 @@
 r"""core/math_answers.py: --verifier=math, the code that core/sandbox.py runs in its workers.
 
-The library math-verify does the grading. It reads LaTeX in the form that papers use, so `normalize`
-first puts gold and answer into that form. `normalize` applies NOTATION, a table of replacements
-with a reason for each row. `score` adds rules for words and for multiple-choice letters. `mend`
-corrects comparisons in which math-verify accepts wrong answers or refuses right ones.
-docs/problems.md lists the limits that remain.
+The library math-verify does the grading. It reads LaTeX as in papers; `normalize` puts gold and
+answer into that form with NOTATION, a table of replacements. `score` adds rules for words and
+letters, and `mend` corrects wrong verdicts of math-verify. docs/problems.md lists what remains.
 """
 import contextlib
 import functools
@@ -13,7 +11,7 @@ import re
 import unicodedata
 
 from sympy import (Abs, Add, And, Eq, Expr, Float, Intersection, N, Pow, Product, Rational, Set,
-                   Symbol, Union, simplify, solve)
+                   Symbol, Union, real_root, simplify, solve)
 from sympy.core.relational import Relational
 
 NAME, INSTALL = "math-verify", "pip install -r requirements.txt"
@@ -45,7 +43,7 @@ def answer(text, most=1024):
 
 CHARACTERS = {i: chr(i - 0xfee0) for i in range(0xff01, 0xff5f)} | str.maketrans({  # full-width
     **dict(zip("−–—⁄∕÷、。′’º⟨⟩\u3000\xa0\u2009\u202f", "---///,.''°()    ")), "″": "''",
-    **dict.fromkeys("\u200b\u200c\u200d\ufeff\u2060€£¥", ""),
+    **dict.fromkeys("\u200b\u200c\u200d\ufeff\u2060€£¥", ""), "√": r"\sqrt ", "∛": r"\sqrt[3] ",
     **{character: rf"\{name} " for character, name in zip(
         "×·⋅∙±∓≤⩽≥⩾≠≈≡∞∅∪∩∈∉∖⊂⊆∨∧→∑∏∫∠⌊⌋⌈⌉παβγδεθλμρστφωΔΩ", """times cdot cdot cdot pm mp le le ge
         ge ne approx equiv infty emptyset cup cap in notin setminus subset subseteq lor land to sum
@@ -81,19 +79,6 @@ END = r"[\s$]*$"
 RELATION = r"[<>]|!=|\\(?:[lg]e(?:q|qslant)?|neq?|lt|gt)(?![a-z])"
 
 
-def commas(m):
-    """Return a number written with {,}: 1234 for 1{,}234, 12.5 for 12{,}5, 0.125 for 0{,}125."""
-    first, *groups = m[0].split("{,}")
-    if all(len(digits) == 3 for digits in groups) and len(first) < 4 and first[0] != "0":
-        return first + "".join(groups)
-    return f"{first}.{groups[0]}" if len(groups) == 1 else m[0]
-
-
-def large(m):
-    r"""Return 2\times 10^{6} for 2 million; a unit in the same \text{} stays there."""
-    return rf"\times 10^{{{LARGE[m[2]]}}}" + ("" if m[1] and m[3] else m[3] or m[1] or "")
-
-
 def periodic(m):
     r"""Return a repeating decimal as a fraction: (016 - 01) / 90 for 0.1\overline{6}."""
     digits, nines = f"0{m[1]}{m[2]}", "9" * len(m[3]) + "0" * len(m[2])
@@ -106,11 +91,6 @@ def mixed(m):
     whole, over, under = [int(number) for number in m.groups() if number]
     over = whole * under + over if over < under else whole * over
     return rf"\frac{{{over}}}{{{under}}}"
-
-
-def arc(m):
-    """Return degrees, minutes and seconds as a fraction: 108900/3600 for 30° 15'."""
-    return rf"\frac{{{3600 * int(m[1]) + 60 * int(m[2]) + int(m[3] or 0)}}}{{3600}}°"
 
 
 def pairs(m):
@@ -140,10 +120,9 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; any other text may be a unit"),
     (rf"\\text\s*\{{\s*({NAMES}|lg|(?:arc|c)?tg)\s*\}}", r"\\\1 ", "a function in upright type"),
     (rf"\\({'|'.join(SYNONYMS)})(?![a-z])", lambda m: SYNONYMS[m[1]], r"\tg for \tan"),
-    (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(?=[({[])", r"\\sqrt", "√(x+1)"),
-    (r"(?:√|(?<![\\A-Za-z])sqrt)\s*(\d+(?:\.\d+)?|[A-Za-z]|\\[a-z]+)", r"\\sqrt{\1}", "√17"),
-    (r"∛\s*(?:([\dA-Za-z]+)|(?=[({]))", lambda m: r"\sqrt[3]" + (f"{{{m[1]}}}" if m[1] else ""),
-     "∛5"),
+    (r"(?<![\\A-Za-z])sqrt", r"\\sqrt ", "sqrt(2)"),
+    (r"\\sqrt\s*(\[\w+\])?\s*(\d+(?:\.\d+)?|[A-Za-z]|\\[dt]?frac\s*(?:\d|\{[^{}]*\}){2}"
+     r"|\\(?!d?t?frac)[a-z]+)", r"\\sqrt\1{\2}", "√17"),
     (r"(?<![A-Za-z\\])a(sin|cos|tan)(?=\()", r"\\arc\1 ", "atan(2)"),
     (r"(?<![A-Za-z\\])log(2|10)(?=\()", r"\\log_{\1}", "log2(5)"),
     (rf"(?<![A-Za-z\\])({NAMES})(?![A-Za-z])", r"\\\1 ", "pi, ln(x), which are not products"),
@@ -165,10 +144,12 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<![.,;\s])(?:[.,;\s~]|\\[,;:!\\])+((?:\}\s*)?)$", r"\1", "the full stop after an answer"),
     (rf"{BLANK}+(?=\\?%)", "", r"15\,\%"),
     # Numbers
-    (r"(?<![\d.,}])\d+(?:\{,\}\d+)+(?![\d.])", commas, "separated thousands, or decimals"),
+    (r"(?<![\d.,}])([1-9]\d{0,2}(?:\{,\}\d{3})+)(?![\d.{])", lambda m: m[1].replace("{,}", ""),
+     "1{,}234"),
+    (r"(?<![\d.,}])(\d+)\{,\}(\d+)(?![\d.{])", r"\1.\2", "12{,}5 and 0{,}125"),
     (rf"(?<=\d){BLANK}(?=\d{{3}}(?![\d/]))", "", r"10\,000"),
-    (rf"(?<=\d){BLANK}*(\\text\s*\{{)?\s*({'|'.join(LARGE)})s?(?![a-z])(?:\s*(\}}))?", large,
-     "2.5 million"),
+    (rf"(?<=\d){BLANK}*(\\text\s*\{{)?\s*({'|'.join(LARGE)})s?(?![a-z])(?:\s*(\}}))?", lambda m:
+     rf"\times 10^{{{LARGE[m[2]]}}}" + ("" if m[1] and m[3] else m[3] or m[1] or ""), "2 million"),
     (rf"^[\s$]*(\d+(?:\s+\d+)+){END}", lambda m: ",".join(m[1].split()), "2 3 is a list, not 5"),
     (r"(?<![\w^.\\}])(?<!\d,)(\d+)\s*\\[dtc]?frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*"
      r"(?:\{\s*(\d+)\s*\}|(\d))", mixed, r"2\frac{1}{3}"),
@@ -180,12 +161,13 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times ", "3.3 x 10^12"),
     (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d+)\}", periodic, r"0.1\overline{6}"),
     (r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt\1{\2}", r"\sqrt(2)"),
-    (rf"(?<=\d)(?:[\s^{{]|\\text)*(st|nd|rd|th)[\s}}]*(?={END})", r"\1", r"12^{\text{th}}"),
-    (rf"^([\s$]*\d*)(?:(1)st|(2)nd|(3)rd|([04-9]|1[1-3])th){END}", r"\1\2\3\4\5", "12th"),
+    (rf"^([\s$]*\d+)(?:[\s^{{]|\\text)*(?:st|nd|rd|th)[\s}}]*{END}", r"\1", r"12^{\text{th}}"),
     # Angles and units
     (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\degrees?(?![a-z])|\\text\s*\{\s*deg(?:rees?)?\s*"
      r"\}|(?<=\d)\s*deg(?:rees?)?(?![A-Za-z])|\^\s*\{\s*°\s*\}", "°", "one mark for degrees"),
-    (r"(\d+)\s*°\s*(\d+)\s*'(?:\s*(\d+)\s*(?:''|\"))?", arc, "30° 15'"),
+    (r"(\d+)\s*°\s*(\d+)\s*'\s*(\d+)\s*(?:''|\")", r"(\1+\\frac{\2}{60}+\\frac{\3}{3600})°",
+     "30° 15' 20''"),
+    (r"(\d+)\s*°\s*(\d+)\s*'", r"(\1+\\frac{\2}{60})°", "30° 15'"),
     (rf"(?:\\text\s*\{{\s*)?°\s*(?:\\text\s*\{{\s*)?[CF]\s*\}}?{END}", "", "25°C"),
     (rf"(?<=[\w)}}\]!%|°]){BLANK}*{UNIT}(?:{BLANK}*(?:(?:/|\\cdot|\\times){BLANK}*)?{UNIT})*"
      r"(?=[\s$]*(?:$|[,;)\]]|(?:\\text\s*\{\s*)?(?:and|or)\b))", "", r"5\text{ cm}"),
@@ -217,8 +199,7 @@ def normalize(text):
 
 WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2"),
         (r"\sin x", r"\cos x"), ("x=5", "y=5"), ("x>2", "x<2"), (r"[1,2]\cup[2,3]", "[1,2]"),
-        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1&x\end{pmatrix}"),
-        ("3+4i", "3-4i")]
+        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1&x\end{pmatrix}")]
 WORDS = {word: str(number) for number, word in enumerate("""zero one two three four five six seven
          eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
          twenty""".split())} | {"all real numbers": r"\mathbb{R}", "infinitely many": r"\infty"}
@@ -318,10 +299,8 @@ def parsed(text):
 
 
 def read(text):
-    """Return [value, text]: the sympy value that math-verify reads in a LaTeX text, and the text.
-
-    If math-verify cannot read the text, return [text].
-    """
+    """Return [value, text]: the sympy value that math-verify reads in a LaTeX text, and the text,
+    or [text] if it cannot read the text."""
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
     from math_verify.parser import parse_latex_cached
     # an i that is no index is the imaginary unit, math-verify's I. It reads I^2 as I, but not (I)^2
@@ -335,28 +314,22 @@ def read(text):
         value = parse_latex_cached(text)
     except Exception:  # errors of antlr and sympy
         return [text]
-    if re.search(r"\\sqrt\[\d*[13579]\]", text) and hasattr(value, "replace"):
-        # sympy's cube root of -8 is complex, but an answer means the real root -2
-        value = value.replace(
-            lambda e: isinstance(e, Pow) and e.exp.is_Rational and e.exp.q > 1 and e.exp.q % 2
-            and e.base.is_negative, lambda e: (-1) ** e.exp.p * (-e.base) ** e.exp)
+    if re.search(r"\\sqrt\[\d*[13579]\]", text):  # -2 is meant, not sympy's complex root of -8
+        value = real_root(value)
     # math-verify reads e^0=1 as 1=1, so only the text can be compared
     return [text] if isinstance(value, Eq) and value.lhs == value.rhs else [value, text]
 
 
 def inequalities(text, readings):
-    """Return `readings`, the readings of `text`, unless `text` joins inequalities in one letter.
-
-    If "or" joins them, as in "x < 1 or x > 2", return `readings` and their solution set. If "and"
-    joins them, return only their solution set. `readings` would be wrong here, because math-verify
-    reads "x < 1 and x > 2" and "x < 1 or x > 2" as the same set of relations.
-    """
+    """Return the readings of a text. To inequalities in one letter that "or" joins, as in x < 1 or
+    x > 2, their solution set is added. It replaces the readings of those that "and" joins, because
+    math-verify reads both as the same set of relations."""
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
         with contextlib.suppress(Exception):  # sympy may fail to read or to solve a part
             sides = [read(part)[0] for part in parts] if len(parts) > 1 else []
-            if all(isinstance(side, (Relational, And)) for side in sides) and len(
-                    {letter for side in sides for letter in side.free_symbols}) == 1:
+            if all(isinstance(side, (Relational, And)) for side in sides) and (
+                    len(set().union(*[side.free_symbols for side in sides])) == 1):
                 if join is Union:
                     return [*readings, Union(*[side.as_set() for side in sides])]
                 if not any(isinstance(side, Eq) for side in sides):
@@ -365,15 +338,13 @@ def inequalities(text, readings):
 
 
 def mend(grader):
-    """Correct five faults in how math-verify compares, for the rest of this process.
+    """Correct how math-verify compares, for the rest of this process. Without this
 
-    - It accepts exact values that differ by less than 1e-15 and decimals that differ by less than
-      5e-7. So it calls the small values 1/2004! and 1/2006! equal.
-    - It accepts two equations if their solutions are the same, or left side minus right side. So it
-      calls 0=0 and 1=1 equal, and an equation without solutions equal to the empty set.
-    - It reads 9% as 9, but not 12.5% as 12.5.
-    - It simplifies constants instead of computing them, so it misses log_2 3 log_3 2 = 1.
-    - It takes a letter for any real number, so it refuses 1/sqrt(n) for sqrt(1/n) (n > 0).
+    - exact values are equal within 1e-15 and decimals within 5e-7, so 1/2004! = 1/2006!
+    - 0=0 is 1=1, and an equation without solutions is the empty set
+    - 9% is 9, but 12.5% is not 12.5
+    - constants are simplified, not computed, so log_2 3 log_3 2 is not 1
+    - a letter is any real number, so 1/sqrt(n) is not sqrt(1/n)
     """
     def narrow(name, condition):
         original = getattr(grader, name)
@@ -388,7 +359,8 @@ def mend(grader):
     symbolic = grader.sympy_symbolic_eq
 
     def equal(gold, answer):
-        if is_constant(gold) and is_constant(answer):
+        if not any(not isinstance(side, Expr) or side.free_symbols or side.has(Float)
+                   for side in (gold, answer)):  # exact numbers, such as cos(2 pi / 7)
             with contextlib.suppress(Exception):  # gold or answer may have no value
                 return not differ(gold, answer)
         return (symbolic(gold, answer) or equal_on_domain(gold, answer)
@@ -397,33 +369,24 @@ def mend(grader):
     grader.sympy_symbolic_eq = equal
 
 
-def is_constant(value):
-    """Return whether a value is an exact number, such as cos(2 pi / 7)."""
-    return isinstance(value, Expr) and not value.free_symbols and not value.has(Float)
-
-
 def close(gold, answer):
     """Return whether gold and answer, which math-verify calls equal, are equal by `differ` too."""
-    from math_verify.grader import get_pct_val
-    if get_pct_val(gold, gold) == get_pct_val(answer, answer):
-        return True  # 9% is 9
-    try:
-        return not differ(gold, answer)
-    except Exception:  # gold or answer has no value, so keep math-verify's verdict
-        return True
+    from math_verify.grader import get_pct_val as value  # 9% is 9
+    with contextlib.suppress(Exception):  # without a value, math-verify's verdict stays
+        return value(gold, gold) == value(answer, answer) or not differ(gold, answer)
+    return True
 
 
 def differ(gold, answer, k=0):
-    """Return whether gold and answer differ after their letters are replaced by random numbers.
+    """Return whether gold and answer differ at random values of their letters, with seed k. Raise
+    an error if one has no value.
 
-    k: the random seed. Raise an error if gold or answer has no value.
-    - Exact values are computed to as many digits as the decision needs.
-    - If gold or answer is a decimal, such as 0.00012, math-verify has already compared six decimal
-      places. For numbers below 0.001 this is too few, so six significant digits are compared here.
-    - Other values with decimals in them, such as 0.3 x, may differ by 1e-12 of their size.
+    Exact values are computed to as many digits as it takes, and values with decimals in them, such
+    as 0.3 x, may differ by 1e-12 of their size. Of lone decimals math-verify has compared six
+    decimal places; those below 0.001 must agree in six significant digits too.
     """
     lone, where = isinstance(gold, Float) or isinstance(answer, Float), place(k, gold, answer)
-    # call doit() first, because computing the digits of an unevaluated sum takes seconds
+    # doit() first: computing the digits of an unevaluated sum takes seconds
     gold, answer = gold.doit().subs(where), answer.doit().subs(where)
     if not gold.has(Float) and not answer.has(Float):
         for part in (gold - answer).evalf(2, maxn=1000).as_real_imag():
@@ -446,10 +409,7 @@ def place(k, *values):
 
 
 def equal_on_domain(gold, answer):
-    """Return whether answer and gold are equal wherever all roots in the gold are real.
-
-    They are compared at random values of their letters.
-    """
+    """Return whether gold and answer are equal at random places where the gold's roots are real."""
     roots = [power.base for power in gold.atoms(Pow) if not power.exp.is_integer]
     if not roots or not gold.free_symbols or gold.free_symbols != answer.free_symbols:
         return False
@@ -457,18 +417,15 @@ def equal_on_domain(gold, answer):
     def real(k):
         values = [complex(root.subs(place(k, gold))) for root in roots]
         return all(value.imag == 0 <= value.real for value in values)
-    try:
+    with contextlib.suppress(Exception):  # gold or answer may have no value
         places = [k for k in range(32) if real(k)]
         return len(places) > 3 and not any(differ(gold, answer, k) for k in places)
-    except Exception:  # gold or answer has no value
-        return False
+    return False
 
 
 def same_relation(gold, answer):
-    """Return whether two relations that math-verify calls equal are really equal.
-
-    math-verify is wrong about relations without an unknown and equations without a solution.
-    """
+    """Return whether two relations that math-verify calls equal are really equal. It is wrong about
+    relations without an unknown and equations without a solution."""
     if not isinstance(gold, Relational):
         return True  # a chain such as 1 < x < 2, whose parts math-verify has already compared
     first, second = simplify(gold.lhs - gold.rhs), simplify(answer.lhs - answer.rhs)
@@ -480,11 +437,9 @@ def same_relation(gold, answer):
 
 
 def is_set(relation, other):
-    """Return whether to accept that math-verify calls `relation` equal to the set `other`.
-
-    Each part of a relation must have an unknown alone on one side, as in x > 2, 1 < x < 3, |x| > 1
-    and x = 1, because else the question would be an answer, such as x^2 - 2x - 3 < 0.
-    """
+    """Return whether to accept that math-verify calls `relation` equal to the set `other`: only if
+    each part has an unknown alone on one side, as in 1 < x < 3 or |x| > 1, because the question,
+    such as x^2 - 2x - 3 < 0, is no answer."""
     if not isinstance(relation, (Relational, And)) or not isinstance(
             getattr(other, "rhs", other), Set):
         return True
