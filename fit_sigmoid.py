@@ -43,22 +43,18 @@ def law_at(law, C):
     return law["b"] + law["L"] * expit(law["k"] * (np.log10(C) - law["x0"]))
 
 
-def fit_law(C, n, weight=None, room=1.0):
-    """Return the law through points C, n (E,) as dict(L, k, x0, b, plateau, why, curve).
-
-    weight (E,): what a wrong n costs there. room: octaves that the plateau may be above the largest
-    n, few for noisy points, whose noise it would follow. why: why the points do not determine the
-    law, or "". curve: log2 n* over C, None without a law.
-    """
+def fit_law(C, n):
+    """Return the law through points C, n (E,) as dict(L, k, x0, b, plateau, why, curve). The
+    plateau is at most an octave above the largest n. why: why the points do not determine the law,
+    or "". curve: log2 n* over C, None without a law."""
     if len(C) < 5:
         return dict(why="fewer than five points for four numbers", curve=None)
     x, y = np.log10(np.asarray(C, float)), np.log2(np.asarray(n, float))
-    w = np.sqrt(np.ones(len(x)) if weight is None else np.asarray(weight) / np.mean(weight))
     lower = np.array([y.min() - 1, 0, math.log(0.5), x.min() - 0.5])
-    upper = np.array([y.max() + room, 40, math.log(50), x.max() + 0.5])
+    upper = np.array([y.max() + 1, 40, math.log(50), x.max() + 0.5])
 
     def errors(p):
-        return w * (p[0] - p[1] * expit(-np.exp(p[2]) * (x - p[3])) - y)
+        return p[0] - p[1] * expit(-np.exp(p[2]) * (x - p[3])) - y
     starts = [(y.max(), np.ptp(y), math.log(k), x0) for k in (1, 4, 15)
               for x0 in np.quantile(x, (0, 0.25, 0.5, 0.75, 1))]
     fits = [least_squares(errors, np.clip(start, lower, upper), bounds=(lower, upper),
@@ -74,8 +70,6 @@ def fit_law(C, n, weight=None, room=1.0):
                   f"{' and '.join(at_bound)} at a bound of the fit" if at_bound else
                   "the points end before the bend" if last < 0.75 else
                   "the points begin after the bend" if first > 0.5 else "")
-    if room < 1:  # points always seem to reach a plateau that has little room
-        law["why"] = fit_law(C, n, weight)["why"]
     return law | dict(curve=None if law["why"] else lambda C: law_at(law, C))
 
 
@@ -84,7 +78,7 @@ def law_of(t, p, view):
     seed, and with the test of core.stats.verdict if all cells have one B_p."""
     def fit(runs):
         star = frontier.n_star(runs)
-        return fit_law(star["C"], star["between"], star["bend"], 0.25) if star else dict(
+        return fit_law(star["C"], star["between"]) if star else dict(
             why="no curve could be fitted", curve=None)
     runs = [r for r, c in zip(t.runs, t.cell) if c in p["of"]]
     law, seeds = fit(runs), sorted({r["seed"] for r in runs})

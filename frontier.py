@@ -62,7 +62,7 @@ def fit_curve(C, reward):
 
 
 def n_star(runs):
-    """Return the paper's n*(C) as dict(C, n, B_p, reward, between, bend), (G,) each, or None.
+    """Return the paper's n*(C) as dict(C, n, B_p, reward, between), (G,) each, or None.
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
     each (B_p, n), if there are points; take the n of the highest at each C. See `interpolate_n`.
@@ -80,25 +80,21 @@ def n_star(runs):
         return None
     B_p, n = np.array(cells)[curves.argmax(0)].T
     of_n = {m: curves[[c[1] == m for c in cells]].max(0) for m in sorted({c[1] for c in cells})}
-    between, bend = interpolate_n({m: y for m, y in of_n.items() if np.isfinite(y).all()}, n)
-    return dict(C=C, n=n, B_p=B_p, reward=curves.max(0), between=between, bend=bend)
+    between = interpolate_n({m: y for m, y in of_n.items() if np.isfinite(y).all()}, n)
+    return dict(C=C, n=n, B_p=B_p, reward=curves.max(0), between=between)
 
 
 def interpolate_n(heights, n):
-    """Return (n* (G,), bend (G,)) from a parabola in log2 n through the highest of the curves
-    {n: (G,)} and its neighbours. An n at the edge of those that ran stays. bend: the reward that an
-    octave off the optimum loses; it weights the points of the law."""
-    between, bend = n.astype(float), np.ones(len(n))
+    """Return n* (G,) from a parabola in log2 n through the highest of the curves {n: (G,)} and its
+    neighbours. An n at the edge of those that ran stays."""
     if len(heights) < 3:
-        return between, bend
+        return n.astype(float)
     x, y = np.log2(list(heights)), np.array(list(heights.values()))
     at, top = np.arange(len(n)), y.argmax(0)
     i = np.clip(top, 1, len(x) - 2)
     left, right = ((y[j + 1, at] - y[j, at]) / (x[j + 1] - x[j]) for j in (i - 1, i))
     bend = np.maximum((left - right) / (x[i + 1] - x[i - 1]), 1e-9)
-    slope = np.where(top < i, -left, np.where(top > i, right, 0))
-    vertex = (x[i - 1] + x[i]) / 2 + left / (2 * bend)
-    return 2 ** np.where(i == top, vertex, x[top]), np.maximum(np.maximum(bend, slope), 1e-4)
+    return 2 ** np.where(i == top, (x[i - 1] + x[i]) / 2 + left / (2 * bend), x[top])
 
 
 # --------------------------------------------------------------------------------------------------

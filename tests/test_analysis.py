@@ -325,10 +325,9 @@ def test_sigmoids_and_n_star_of_the_paper():
 def test_n_star_lies_between_the_n_that_ran():
     x = np.log2([8, 32, 128])
     curves = {n: np.array([0.5 - 0.01 * (u - 5.6) ** 2]) for n, u in zip((8, 32, 128), x)}
-    between, bend = frontier.interpolate_n(curves, np.array([32]))
-    assert np.log2(between[0]) == pytest.approx(5.6) and bend[0] == pytest.approx(0.01)
+    assert np.log2(frontier.interpolate_n(curves, np.array([32]))[0]) == pytest.approx(5.6)
     edge = {n: np.array([float(u)]) for n, u in zip((8, 32, 128), x)}
-    assert frontier.interpolate_n(edge, np.array([128]))[0][0] == 128
+    assert frontier.interpolate_n(edge, np.array([128]))[0] == 128
 
 
 def test_views_are_ways_to_group_cells(tmp_path, capsys):
@@ -444,7 +443,7 @@ def test_the_law_of_a_planted_rise():
     assert found["verdict"] == "rises" and "rises" in fit.verdict_text(found)
     if found["curve"]:
         low, high = found["plateau_range"]
-        assert 0.9 * found["plateau"] < low <= high and 64 < found["plateau"] < 1024
+        assert 0.8 * found["plateau"] < low <= high and 64 < found["plateau"] < 1024
 
 
 @pytest.fixture(scope="module")
