@@ -6,8 +6,8 @@
     python fit_sigmoid.py --points=mine.csv --C=2e6       # the law through points (C, n)
 
 The law is the paper's log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b (section 4). Whether n*
-rises at all is tested on the runs, by core.stats.verdict. Writes prescription.csv and law.png. For
---points in another project, copy core/plots.py.
+rises at all is tested on the runs, by core.stats.verdict. Writes prescription.csv and law.png, or
+law_NAME.png for --points=NAME.csv. For --points in another project, copy core/plots.py.
 """
 import csv
 import math
@@ -316,8 +316,9 @@ def report_points(words):
               + " (n of the last point)" * (not law["curve"]))
     out = Path(given.get("out") or Path(given["points"]).parent)
     out.mkdir(parents=True, exist_ok=True)
-    plots.law(None, dict(points=dict(C=C, n=n)), dict(points=law), [], "rollouts", out / "law.png")
-    print(f"figure: {out / 'law.png'}")
+    path = out / f"law_{Path(given['points']).stem}.png"
+    plots.law(None, dict(points=dict(C=C, n=n)), dict(points=law), [], "rollouts", path)
+    print(f"figure: {path}")
 
 
 def main(argv):

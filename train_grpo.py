@@ -755,9 +755,10 @@ class Run:
         if file_size(self.log) < state["log_bytes"]:
             raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update "
                            f"{state['step']}; bring it back, or remove ckpt/")
-        # without a checkpoint the run starts again; keep what is left of the earlier start
+        # without a checkpoint the run starts again; keep what is left of all earlier starts
         if new and file_size(self.log):
-            shutil.copyfile(self.log.name, folder / "log.unused.jsonl")
+            with open(folder / "log.unused.jsonl", "ab") as file:
+                file.write(Path(self.log.name).read_bytes())
         self.log.truncate(state["log_bytes"])
         self.samples.truncate(min(state["samples_bytes"], file_size(self.samples)))
         # remove the model that was exported at a smaller budget, because training now continues

@@ -551,7 +551,7 @@ def test_points_of_a_file(tmp_path, capsys):
     path.write_text("# n*(C)\nn,C\n" + "".join(f"{2 ** law(c)},{c}\n" for c in C[::-1]))
     text = page(capsys, fit.main, f"--points={path}", "--C=1e6")
     assert "plateau n = 45" in text and "C = 1M: B_p = 32, n = " in text
-    assert (tmp_path / "law.png").exists()
+    assert (tmp_path / "law_mine.png").exists()
     for word in ("--B_p=0", "--B_p=x", "--C=0", "--C=inf", "--C=nan"):
         with pytest.raises(BadInput, match=word):
             fit.main([f"--points={path}", word])
