@@ -106,13 +106,14 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
     for r in training_evals(steps, cfg) if part == "train" else records:
         if r.get("type") != "eval" or r.get("set", "val") != part:
             continue
+        # without fractional rewards the log's `reward` is avg@k
+        r = dict(reward=r.get(f"avg@{r.get('k')}"),
+                 rollouts=(r.get("step") or 0) * cfg["B_p"] * cfg["n"]) | r
         # thinned logs have no record of most updates
         at = (float(np.interp(r["step"], [*hours], [*hours.values()]))
               if hours and is_number(r.get("step")) else None)
         spent = dict(updates=r.get("step"), gpu_hours=at).get(unit, r.get(unit))
-        # without fractional rewards the log's `reward` is avg@k
-        r = dict(reward=r.get(f"avg@{r.get('k')}"),
-                 rollouts=(r.get("step") or 0) * cfg["B_p"] * cfg["n"]) | r | dict(C=spent, hours=at)
+        r |= dict(C=spent, hours=at)
         if is_number(spent) and (is_number(r.get(metric)) or r.get("correct")):
             evals[spent] = r
     evals = [evals[C] for C in sorted(evals)]
