@@ -7,7 +7,8 @@
 """
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import chain
 
 LETTERS = str.maketrans({
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
@@ -66,47 +67,39 @@ def runs(words, usual=frozenset()):
 
 def usual_runs(texts):
     """Return the word runs in more than half of four or more texts: an instruction has them."""
-    texts = list(dict.fromkeys(texts))
-    sample = texts[::len(texts) // 1000 + 1]
-    counts = Counter(run for words in sample for run in runs(words))
-    return frozenset(run for run, n in counts.items() if len(sample) > 3 and 2 * n > len(sample))
+    counts = Counter(run for words in texts for run in runs(words))
+    return {run for run, n in counts.items() if len(texts) > 3 and 2 * n > len(texts)}
 
 
-def leak_finder(foreign):
-    """Return a function that gives the index of a question in `foreign` that is in its argument.
+def sentences(question):
+    """Yield each sentence of a question, and each 2 to LONG consecutive ones as one, compact."""
+    pieces = [without_braces(piece) for piece in CLAUSES.split(question)]
+    for i in range(len(pieces)):
+        for end in range(i + 1, min(i + LONG, len(pieces)) + 1):
+            yield compact(chain(*pieces[i:end]))
 
-    The function returns None if there is none.
-    """
-    by_run, sizes, short = {}, [], {}
-    others = [without_braces(question) for question in foreign]
-    usual = usual_runs(others)
-    for i, words in enumerate(others):
+
+def leaks(questions, foreign):
+    """Yield for each question the index of a problem in `foreign` that it contains, or None."""
+    first = {}  # without copies, {words: index}
+    for i, question in enumerate(foreign):
+        first.setdefault(without_braces(question), i)
+    usual, sizes, by_run, short = usual_runs(first), {}, defaultdict(list), {}
+    for words, i in first.items():
         own = runs(words, usual)
-        sizes.append(len(own))
+        sizes[i] = len(own)
         if len(own) < LONG:
             short.setdefault(compact(words), i)
         for run in own:
-            by_run.setdefault(run, []).append(i)
-
-    def leak(question):
+            by_run[run].append(i)
+    for question in questions:
         mine = runs(without_braces(question), usual)
-        common_runs = Counter(i for run in mine for i in by_run.get(run, ()))
-        for i, common in sorted(common_runs.items()):
-            whole = sizes[i] if sizes[i] >= LONG else len(mine) + sizes[i] - common
-            if common / whole >= NEAR:
-                return i
-        if short:  # "What is 2 + 2?" is part of many questions, so compare whole sentences
-            pieces = [without_braces(piece) for piece in CLAUSES.split(question)]
-            for first in range(len(pieces)):
-                words = ()
-                for piece in pieces[first:]:
-                    words += piece
-                    if compact(words) in short:
-                        return short[compact(words)]
-                    if len(words) > 2 * LONG:  # too long to equal a short problem
-                        break
-        return None
-    return leak
+        common = Counter(i for run in mine for i in by_run.get(run, ()))
+        near = [i for i, n in common.items()
+                if n / (sizes[i] if sizes[i] >= LONG else len(mine) + sizes[i] - n) >= NEAR]
+        # "What is 2 + 2?" is part of many questions, so compare whole sentences
+        whole = (short[text] for text in (sentences(question) if short else ()) if text in short)
+        yield next(chain(sorted(near), whole), None)
 
 
 def twins(questions, foreign):
@@ -114,12 +107,11 @@ def twins(questions, foreign):
 
     The reason is "against" if it contains foreign[i], "exact" if it duplicates questions[i].
     """
-    exact, results, leak = {}, [], leak_finder(foreign)
-    for i, question in enumerate(questions):
-        text = compact(normalize(question))
-        if (j := leak(question)) is not None:
-            results.append(("against", j))
+    exact, results = {}, []
+    for i, leak in enumerate(leaks(questions, foreign)):
+        if leak is not None:
+            results.append(("against", leak))
         else:
-            first = exact.setdefault(text, i)
+            first = exact.setdefault(compact(normalize(questions[i])), i)
             results.append(None if first == i else ("exact", first))
     return results

@@ -1,24 +1,23 @@
 r"""core/questions.py: turn a data set of questions and answers into a problem file.
 
 The prepare.py of data/guru_math, data/aime24 and data/gsm8k each call `prepare` with their own
-source. The docstring of data/guru_math/prepare.py describes what is read, written and left out. The
-steps are fetch -> read_rows -> make_problems -> repair_golds -> within_limit -> drop_duplicates.
+source. The docstring of data/guru_math/prepare.py describes what is read, written and left out.
 """
 import ast
 import contextlib
 import gzip
 import json
-import math
 import os
 import re
 import sys
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
 from config import BadInput, files, first_line, parse, read_json
 from core import math_answers, models, sandbox
 from core.duplicates import twins
-from core.log import save_json
+from core.log import finite, save_json
 from core.problems import is_made, read_problems, set_hash, tokenize, write_problems
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,8 +36,10 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
     answer_key=("", "column of the answer"),
     against=(AGAINST, "test sets, separated by commas: problems that contain theirs are dropped"))
 # the settings that decide the content of problems.jsonl
-SETTINGS = """source revision question_key answer_key against model max_prompt_tokens
-verifier""".split()
+SETTINGS = [*OWN, "model", "max_prompt_tokens", "verifier"]
+# why rows are left out
+LEFT_OUT = """empty not_text several_answers other_form gold_unread over_long against
+exact""".split()
 # messages about rows that were changed, not left out
 CHANGED = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
@@ -49,9 +50,6 @@ SOLUTION = 15
 # what data sets write where there is none
 NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|not ?found|nan|n/a|null|tbd|"
                      r"see (?:the )?solution|[-?.\[\]\s]*)[.}]*")
-# columns with these names may be part of the question
-CONTEXT = set("""body context passage background premise story input choices options system image
-images figure table""".split())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -82,55 +80,49 @@ def fetch(source, revision, folder):
 
 def flatten(row, prefix=""):
     """Return {dotted name: value} for the fields of a row and of the dicts in it."""
-    out = {}
+    fields = {}
     for key, value in row.items():
-        out |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {
-            prefix + key: value}
-    return out
+        if isinstance(value, dict):
+            fields |= flatten(value, f"{prefix}{key}.")
+        else:
+            fields[prefix + key] = value
+    return fields
 
 
 def read_rows(path):
     """Return the rows of a .parquet, .jsonl or .jsonl.gz file as dicts {dotted name: value}, or
     raise BadInput with the file and the line."""
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-        try:
+    rows, place = [], path
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
             with pq.ParquetFile(path) as file:
                 return [flatten(row) for row in file.read().to_pylist()]
-        except Exception as e:  # OSError, ValueError or one of pyarrow's
-            raise BadInput(f"{path}: not a readable parquet file ({first_line(e)})") from None
-    if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        raise BadInput(f"{path}: expected a .parquet, .jsonl or .jsonl.gz file")
-    rows, i = [], 0
-    try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for i, line in enumerate(file, 1):
+                place = f"{path}:{i}"
                 if line.strip():
                     rows.append(flatten(json.loads(line)))
-    except (ValueError, AttributeError, RecursionError):  # not JSON, or not a dict
-        raise BadInput(f"{path}:{i}: not a JSON object") from None
-    except (OSError, EOFError) as e:
-        raise BadInput(f"{path}: not a readable file ({e})") from None
-    return rows
+        return rows
+    except Exception as e:  # of pyarrow, gzip or json, or a line is not a JSON object
+        raise BadInput(f"{place}: cannot be read as .parquet, .jsonl or .jsonl.gz "
+                       f"({first_line(e)})") from None
 
 
 def pick_columns(rows, pairs, path):
-    """Return the first pair of column names (question, answer) in `pairs` that the rows have, or
-    raise BadInput. `question` may be several names with commas between. Print the names of other
-    columns that may be part of the question."""
+    """Return the first pair (list of question columns, answer column) of `pairs` that the rows
+    have, and print which columns are not read. Raise BadInput if the rows have no pair."""
     names = dict.fromkeys(name for row in rows for name in row)
-    pair = next((p for p in pairs if {*p[0].split(","), p[1]} <= names.keys()), None)
-    if not pair:
-        missing = [key for key in [*pairs[0][0].split(","), pairs[0][1]] if key not in names]
-        raise BadInput(f"{path}: no column {' or '.join(missing)}; there are "
+    wanted = [[*question.split(","), answer] for question, answer in pairs]
+    missing = [[name for name in columns if name not in names] for columns in wanted]
+    if [] not in missing:
+        raise BadInput(f"{path}: no column {' or '.join(missing[0])}; there are "
                        f"{', '.join(names) or 'none'} (--question_key, --answer_key)")
-    used = [*pair[0].split(","), pair[1]]
-    context = [name for name in names
-               if name not in used and CONTEXT & set(name.lower().split("."))]
-    if context:
-        print(f"{path}: {', '.join(context)}: not read; to make them part of the question: "
-              f"--question_key={','.join([*context, pair[0]])}", file=sys.stderr)
-    return pair
+    *question, answer = wanted[missing.index([])]
+    if unread := [name for name in names if name not in (*question, answer)]:
+        print(f"{path}: columns not read: {', '.join(unread)}; --question_key=a,b joins the "
+              "columns a and b into the question")
+    return question, answer
 
 
 def parse_list(value):
@@ -148,23 +140,21 @@ def parse_list(value):
 def chat_turns(value):
     """Return [(role, content), ...] if a cell holds chat messages, else []."""
     value = parse_list(value)
-    turns = []
-    for m in value if isinstance(value, list) else []:
-        role = (m.get("role") or m.get("from")) if isinstance(m, dict) else None
-        if role:
-            role = "user" if role.lower() in ("user", "human") else role
-            turns.append((role, m.get("content") or m.get("value")))
-    return turns
+    messages = [m for m in value if isinstance(m, dict)] if isinstance(value, list) else []
+    turns = [(m.get("role") or m.get("from"), m.get("content") or m.get("value"))
+             for m in messages]
+    return [("user" if role.lower() == "human" else role.lower(), content)
+            for role, content in turns if role]
 
 
 def as_text(value):
-    """Return a cell as text: the last question of chat messages, decoded bytes, "" for None. Raise
-    ValueError for anything else, such as an image."""
-    value, turns = parse_list(value), chat_turns(value)
+    r"""Return a cell as text: the last question of chat messages, decoded bytes, "" for None or
+    NaN, 7 for 7.0, 6\times 10^{23} for 6e23. Raise ValueError for others, such as an image."""
+    value, turns = finite(parse_list(value)), chat_turns(value)
     asked = [content for role, content in turns if role == "user"]
     if asked:
         return as_text(asked[-1])
-    if isinstance(value, (dict, list)) and value:  # parts of a message
+    if isinstance(value, (dict, list)):  # parts of a message
         parts = [part.get("text") if isinstance(part, dict) else part
                  for part in ([value] if isinstance(value, dict) else value)]
         if turns or not all(isinstance(part, str) for part in parts):
@@ -172,22 +162,12 @@ def as_text(value):
         value = "\n".join(parts)
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    if isinstance(value, float):
-        value = decimal(value)
-    value = "" if value is None or value == [] else str(value)
+    if isinstance(value, float):  # + 0, because -0.0 is 0
+        mantissa, _, power = repr(value + 0).removesuffix(".0").partition("e")
+        value = rf"{mantissa}\times 10^{{{int(power)}}}" if power else mantissa
+    value = "" if value is None else str(value)
     # JSON can encode half of a surrogate pair, which tokenizers refuse
     return value.encode("utf-8", "replace").decode().strip()
-
-
-def decimal(value):
-    r"""Return a float as text: 7 for 7.0; 10^{23} for 1e23, of which 16 digits are exact."""
-    if not math.isfinite(value):
-        return ""
-    if value.is_integer() and abs(value) < 2 ** 53:
-        return str(int(value))
-    mantissa, e, power = repr(value).partition("e")
-    times = "" if mantissa == "1" else "-" if mantissa == "-1" else rf"{mantissa}\times "
-    return f"{times}10^{{{int(power)}}}" if e else mantissa
 
 
 def golds_in(answer):
@@ -235,13 +215,13 @@ def choice_letter(gold, prompt):
 
 def unescape(gold):
     r"""Return a gold with \frac in place of \\frac, the result of escaping a text twice."""
-    runs = re.findall(r"\\+", gold)
-    if not re.search(r"\\\\[A-Za-z%${}|]", gold):
+    doubled = r"\\\\(?=[A-Za-z%${}|])"
+    if not re.search(doubled, gold):
         return gold
-    if all(len(run) % 2 == 0 for run in runs):
-        return re.sub(r"\\\\", r"\\", gold)
+    if all(len(run) % 2 == 0 for run in re.findall(r"\\+", gold)):
+        return gold.replace(r"\\", "\\")
     # if the gold has a \begin, such as a matrix, \\ may be the end of a row, so leave it
-    return gold if r"\begin" in gold else re.sub(r"\\\\(?=[A-Za-z%${}|])", r"\\", gold)
+    return gold if r"\begin" in gold else re.sub(doubled, r"\\", gold)
 
 
 # Patterns by which prompts of veRL, DAPO, Qwen and TRL ask for a particular form of the answer
@@ -279,9 +259,56 @@ def question_and_prompt(prompt):
 
 
 # --------------------------------------------------------------------------------------------------
-# From rows to problems
+# From rows to problems. Each step adds to `counts`, {reason of LEFT_OUT or CHANGED: rows}
 
-def within_limit(problems, cfg):
+def make_problems(rows, columns, name, counts):
+    """Return the problems of rows. An id has the row's number. columns: see `pick_columns`."""
+    problems = []
+    for i, row in enumerate(rows):
+        cells = [row.get(key) for key in columns[0]]
+        try:
+            given = "\n".join(filter(None, map(as_text, cells)))
+            answers = golds(row.get(columns[1]))
+        except ValueError:
+            counts["not_text"] += 1
+            continue
+        question, prompt = question_and_prompt(given)
+        if not question or not answers:
+            counts["empty"] += 1
+        elif len(answers) > 1:
+            counts["several_answers"] += 1
+        elif not prompt:
+            counts["other_form"] += 1
+        else:
+            problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt,
+                                 answer=choice_letter(answers[0], question)))
+            later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
+            counts["turns"] += "user" in later_turns
+            counts["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
+    return problems
+
+
+def repair_golds(problems, cfg, counts):
+    """Return the problems whose gold math-verify can read, as given or with single backslashes.
+    Another gold would match only the same text. A gold of more than SOLUTION words, a worked
+    solution, is left out as well."""
+    forms = {form for p in problems for form in (unescape(p["answer"]), p["answer"])
+             if not re.fullmatch(r"-?\d{1,15}", form)}  # a number can be read
+    verdicts = sandbox.pool("math").verify([(gold, "") for gold in forms],
+                                           cfg["verify_s"]) if forms else ()
+    unread = {gold for gold, verdict in zip(forms, verdicts) if verdict != 1}
+    kept = []
+    for p in problems:
+        words = re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[A-Za-z]+", " ", p["answer"]))
+        readable = [form for form in (unescape(p["answer"]), p["answer"]) if form not in unread]
+        if readable and len(words) <= SOLUTION:
+            kept.append(dict(p, answer=readable[0]))
+            counts["escaped"] += readable[0] != p["answer"]
+    counts["gold_unread"] = len(problems) - len(kept)
+    return kept
+
+
+def within_limit(problems, cfg, counts):
     """Return the problems with prompts of at most max_prompt_tokens, with the chat template."""
     if not cfg["model"]:
         return problems
@@ -291,76 +318,31 @@ def within_limit(problems, cfg):
     except BadInput as e:
         raise BadInput(f"{e}; --model=none measures no lengths") from None
     short = {text for text, ids in zip(first, prompts) if len(ids) <= cfg["max_prompt_tokens"]}
-    return [p for p in problems if p["prompt"] in short]
+    kept = [p for p in problems if p["prompt"] in short]
+    counts["over_long"] = len(problems) - len(kept)
+    return kept
 
 
-def make_problems(rows, columns, name):
-    """Return (problems, left_out, changed) of rows: the latter are {reason: number of rows}. An id
-    has the row's number. columns: (question, answer), see `pick_columns`."""
-    problems, changed = [], dict.fromkeys(CHANGED, 0)
-    left_out = dict(empty=0, not_text=0, several_answers=0, other_form=0)
-    for i, row in enumerate(rows):
-        cells = [row.get(key) for key in columns[0].split(",")]
-        try:
-            given = "\n".join(filter(None, map(as_text, cells)))
-            answers = golds(row.get(columns[1]))
-        except ValueError:
-            left_out["not_text"] += 1
-            continue
-        question, prompt = question_and_prompt(given)
-        if not question or not answers:
-            left_out["empty"] += 1
-        elif len(answers) > 1:
-            left_out["several_answers"] += 1
-        elif not prompt:
-            left_out["other_form"] += 1
-        else:
-            problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt,
-                                 answer=choice_letter(answers[0], question)))
-            later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
-            changed["turns"] += "user" in later_turns
-            changed["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
-    return problems, left_out, changed
-
-
-def repair_golds(problems, cfg):
-    """Return the problems whose gold math-verify can read, as given or with single backslashes, and
-    how many were repaired so. Others would match only the same text. A gold of more than SOLUTION
-    words, a worked solution, is left out."""
-    forms = {gold for p in problems for gold in (unescape(p["answer"]), p["answer"])}
-    readable = {gold for gold in forms if re.fullmatch(r"-?\d{1,15}", gold)}
-    if asked := sorted(forms - readable):
-        verdicts = sandbox.pool("math").verify([(gold, "") for gold in asked], cfg["verify_s"])
-        readable |= {gold for gold, verdict in zip(asked, verdicts) if verdict == 1}
-    kept, repairs = [], 0
-    for p in problems:
-        words = re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[A-Za-z]+", " ", p["answer"]))
-        form = next((f for f in (unescape(p["answer"]), p["answer"]) if f in readable), None)
-        if form and len(words) <= SOLUTION:
-            repairs += form != p["answer"]
-            kept.append(dict(p, answer=form))
-    return kept, repairs
-
-
-def drop_duplicates(problems, foreign, cfg):
-    """Return the problems without duplicates and leaks, and counts of the dropped ones, with
-    `conflicts`, the duplicates whose answer differs in value from the kept problem's."""
+def drop_duplicates(problems, foreign, cfg, counts):
+    """Return the problems without duplicates and leaks. counts["conflicts"] is the number of
+    duplicates whose answer differs in value from the kept problem's."""
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))
-    kept, answers, counts = [], [], dict(against=0, exact=0)
+    kept, answers = [], []
     for p, twin in zip(problems, twins(questions, theirs)):
         if not twin:
             kept.append(p)
             continue
         reason, i = twin
         counts[reason] += 1
-        if reason != "against" and p["answer"] != problems[i]["answer"]:
+        if reason == "exact" and p["answer"] != problems[i]["answer"]:
             answers.append((p["answer"], problems[i]["answer"]))
     # 2/5 and \frac{2}{5} are equal: math-verify grades each pair of answers in both directions
-    verdicts = zip(*(sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
-                                            for gold, answer in pairs], cfg)
-                     for pairs in (answers, [pair[::-1] for pair in answers])))
-    return kept, counts | dict(conflicts=sum(1 not in both for both in verdicts))
+    both = answers + [pair[::-1] for pair in answers]
+    verdicts = sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
+                                      for gold, answer in both], cfg)
+    counts["conflicts"] = sum(1 not in pair for pair in zip(verdicts, verdicts[len(answers):]))
+    return kept
 
 
 # --------------------------------------------------------------------------------------------------
@@ -396,30 +378,31 @@ def prepare(argv, own, doc):
         print(f"{out}: exists already, nothing to do")
         return
     path = fetch(cfg["source"], cfg["revision"], folder)
-    pairs = [(cfg["question_key"] or q, cfg["answer_key"] or a) for q, a in own["columns"]]
-    rows = read_rows(path)
-    columns, foreign = pick_columns(rows, pairs, path), read_against(cfg)
-    problems, counts, changed = make_problems(rows, columns, own["name"])
-    readable, changed["escaped"] = (repair_golds(problems, cfg) if cfg["verifier"] == "math"
-                                    else (problems, 0))
-    short = within_limit(readable, cfg)
-    counts |= dict(gold_unread=len(problems) - len(readable), over_long=len(readable) - len(short))
-    problems, duplicates = drop_duplicates(short, foreign, cfg)
-    counts |= duplicates
-    left_out = ", ".join(f"{n} {reason.replace('_', ' ')}" for reason, n in counts.items()
-                         if n and reason != "conflicts")
+    rows, counts = read_rows(path), Counter()
+    columns = pick_columns(rows, [(cfg["question_key"] or question, cfg["answer_key"] or answer)
+                                  for question, answer in own["columns"]], path)
+    foreign = read_against(cfg)
+    problems = make_problems(rows, columns, own["name"], counts)
+    if cfg["verifier"] == "math":
+        problems = repair_golds(problems, cfg, counts)
+    problems = within_limit(problems, cfg, counts)
+    problems = drop_duplicates(problems, foreign, cfg, counts)
+    left_out = ", ".join(f"{counts[reason]} {reason.replace('_', ' ')}" for reason in LEFT_OUT
+                         if counts[reason])
     if counts["conflicts"]:
         left_out += f"; {counts['conflicts']} of these duplicates had another answer"
     if not problems:
         raise BadInput(f"{path}: no problem is left of {len(rows)} rows ({left_out})")
     for reason, note in CHANGED.items():
-        if changed[reason]:
-            print(f"{path}: {changed[reason]} {note}", file=sys.stderr)
+        if counts[reason]:
+            print(f"{path}: {counts[reason]} {note}", file=sys.stderr)
     save_json(folder / "manifest.json", dict(
         settings={key: cfg[key] for key in SETTINGS}, file=path.name,
-        question_column=columns[0], answer_column=columns[1],
+        question_column=",".join(columns[0]), answer_column=columns[1],
         source_sha256=sha256(path.read_bytes()).hexdigest(),
-        counts=dict(counts, rows=len(rows), kept=len(problems)), changed=changed,
+        counts={**{reason: counts[reason] for reason in (*LEFT_OUT, "conflicts")},
+                "rows": len(rows), "kept": len(problems)},
+        changed={reason: counts[reason] for reason in CHANGED},
         against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
     # problems.jsonl is written last, because its existence means that all files are complete
     write_problems(out, problems)
