@@ -65,12 +65,6 @@ def runs(words, usual=frozenset()):
     return all_runs - usual or all_runs
 
 
-def usual_runs(texts):
-    """Return the word runs in more than half of four or more texts: an instruction has them."""
-    counts = Counter(run for words in texts for run in runs(words))
-    return {run for run, n in counts.items() if len(texts) > 3 and 2 * n > len(texts)}
-
-
 def sentences(question):
     """Yield each sentence of a question, and each 2 to LONG consecutive ones as one, compact."""
     pieces = [without_braces(piece) for piece in CLAUSES.split(question)]
@@ -79,39 +73,27 @@ def sentences(question):
             yield compact(chain(*pieces[i:end]))
 
 
-def leaks(questions, foreign):
-    """Yield for each question the index of a problem in `foreign` that it contains, or None."""
-    first = {}  # without copies, {words: index}
-    for i, question in enumerate(foreign):
-        first.setdefault(without_braces(question), i)
-    usual, sizes, by_run, short = usual_runs(first), {}, defaultdict(list), {}
-    for words, i in first.items():
-        own = runs(words, usual)
-        sizes[i] = len(own)
-        if len(own) < LONG:
-            short.setdefault(compact(words), i)
+def twins(questions, foreign):
+    """Return for each question "against" if it contains a problem in `foreign`, "exact" if it
+    duplicates an earlier question, else None."""
+    texts = list({without_braces(question) for question in foreign})
+    # an instruction has the word runs in more than half of four or more texts
+    counts = Counter(run for words in texts for run in runs(words))
+    usual = {run for run, n in counts.items() if len(texts) > 3 and 2 * n > len(texts)}
+    own_runs, by_run = [runs(words, usual) for words in texts], defaultdict(list)
+    for i, own in enumerate(own_runs):
         for run in own:
             by_run[run].append(i)
+    # "What is 2 + 2?" is part of many questions, so compare short texts with whole sentences
+    short = {compact(words) for words, own in zip(texts, own_runs) if len(own) < LONG}
+    seen, reasons = set(), []
     for question in questions:
-        mine = runs(without_braces(question), usual)
-        common = Counter(i for run in mine for i in by_run.get(run, ()))
-        near = [i for i, n in common.items()
-                if n / (sizes[i] if sizes[i] >= LONG else len(mine) + sizes[i] - n) >= NEAR]
-        # "What is 2 + 2?" is part of many questions, so compare whole sentences
-        whole = (short[text] for text in (sentences(question) if short else ()) if text in short)
-        yield next(chain(sorted(near), whole), None)
-
-
-def twins(questions, foreign):
-    """Return for each question None if it is kept, else (reason, i).
-
-    The reason is "against" if it contains foreign[i], "exact" if it duplicates questions[i].
-    """
-    exact, results = {}, []
-    for i, leak in enumerate(leaks(questions, foreign)):
-        if leak is not None:
-            results.append(("against", leak))
-        else:
-            first = exact.setdefault(compact(normalize(questions[i])), i)
-            results.append(None if first == i else ("exact", first))
-    return results
+        mine, text = runs(without_braces(question), usual), compact(normalize(question))
+        leak = bool(short) and not short.isdisjoint(sentences(question))
+        for i, common in Counter(i for run in mine for i in by_run.get(run, ())).items():
+            size = len(own_runs[i])
+            leak |= common / (size if size >= LONG else len(mine) + size - common) >= NEAR
+        reasons.append("against" if leak else "exact" if text in seen else None)
+        if not leak:
+            seen.add(text)
+    return reasons

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from core.duplicates import twins
 from core.log import finite, save_json
 from core.problems import is_made, read_problems, set_hash, tokenize, write_problems
 
-ROOT = Path(__file__).resolve().parent.parent
 INSTRUCTION = r"Please output the final answer within \boxed{}."
 # Pairs of columns (question, answer). A file is read by the first pair whose two columns it has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
@@ -38,10 +36,10 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
 # the settings that decide the content of problems.jsonl
 SETTINGS = [*OWN, "model", "max_prompt_tokens", "verifier"]
 # why rows are left out
-LEFT_OUT = """empty not_text several_answers other_form gold_unread over_long against
-exact""".split()
+LEFT_OUT = """empty not_text several_answers other_form gold_unread against exact
+over_long""".split()
 # messages about rows that were changed, not left out
-CHANGED = dict(
+NOTES = dict(
     turns="rows have turns before the last question, a system's or others: only it is used",
     form="prompts asked for another form of the answer; now they ask only for \\boxed{}",
     escaped="golds had doubled backslashes, which are now single")
@@ -110,19 +108,19 @@ def read_rows(path):
 
 
 def pick_columns(rows, pairs, path):
-    """Return the first pair (list of question columns, answer column) of `pairs` that the rows
-    have, and print which columns are not read. Raise BadInput if the rows have no pair."""
+    """Return the columns of the first pair in `pairs` that the rows have, [*those of the question,
+    that of the answer], and print which are not read. Raise BadInput if the rows have no pair."""
     names = dict.fromkeys(name for row in rows for name in row)
     wanted = [[*question.split(","), answer] for question, answer in pairs]
     missing = [[name for name in columns if name not in names] for columns in wanted]
     if [] not in missing:
         raise BadInput(f"{path}: no column {' or '.join(missing[0])}; there are "
                        f"{', '.join(names) or 'none'} (--question_key, --answer_key)")
-    *question, answer = wanted[missing.index([])]
-    if unread := [name for name in names if name not in (*question, answer)]:
+    columns = wanted[missing.index([])]
+    if unread := [name for name in names if name not in columns]:
         print(f"{path}: columns not read: {', '.join(unread)}; --question_key=a,b joins the "
               "columns a and b into the question")
-    return question, answer
+    return columns
 
 
 def parse_list(value):
@@ -139,10 +137,8 @@ def parse_list(value):
 
 def chat_turns(value):
     """Return [(role, content), ...] if a cell holds chat messages, else []."""
-    value = parse_list(value)
-    messages = [m for m in value if isinstance(m, dict)] if isinstance(value, list) else []
     turns = [(m.get("role") or m.get("from"), m.get("content") or m.get("value"))
-             for m in messages]
+             for m in (value if isinstance(value, list) else ()) if isinstance(m, dict)]
     return [("user" if role.lower() == "human" else role.lower(), content)
             for role, content in turns if role]
 
@@ -150,7 +146,7 @@ def chat_turns(value):
 def as_text(value):
     r"""Return a cell as text: the last question of chat messages, decoded bytes, "" for None or
     NaN, 7 for 7.0, 6\times 10^{23} for 6e23. Raise ValueError for others, such as an image."""
-    value, turns = finite(parse_list(value)), chat_turns(value)
+    value, turns = finite(value), chat_turns(value)
     asked = [content for role, content in turns if role == "user"]
     if asked:
         return as_text(asked[-1])
@@ -170,47 +166,35 @@ def as_text(value):
     return value.encode("utf-8", "replace").decode().strip()
 
 
+# The texts around a gold, which is the group: a solution, tags, a sentence, markup, bytes as Python
+# prints them, a unit in parentheses
+AROUND = [re.compile(form, re.IGNORECASE) for form in (
+    r"(?s:.*####\s*([^\n]*).*)", r"(?s:.*<answer>(.*?)</answer>.*)",
+    r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
+    r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"(?:b?'|b\")(.*)['\"]",
+    r"(\$?[-+]?[\d.,/]+) *\((?!mod\b)[^\W\d_](?:[^\d()+*/^=\\-]|/(?=[a-z])|-(?=[a-z]{2}))*\)")]
+
+
 def golds_in(answer):
     r"""Return the golds in an answer's text, a list: ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18",
     "So it is \boxed{18}.", "<answer>18</answer>", "The answer is 18.", "b'18'", "18 (apples)".
     Boxes with different contents are several golds."""
-    if re.fullmatch(r"b(['\"]).*\1", answer, re.DOTALL):
-        with contextlib.suppress(ValueError, SyntaxError):
-            answer = ast.literal_eval(answer).decode("utf-8", "replace")
-    _, mark, last = answer.rpartition("####")
-    answer = last.strip().partition("\n")[0] if mark and "boxed" not in last else last
     answer = re.sub(r"<<[^<>]*>>", "", answer).replace(r"\fbox", r"\boxed")
     answer = re.sub(r"\\boxed\s*(-?\w+(?:\.\d+)?)", r"\\boxed{\1}", answer)  # \boxed 9
     boxed = [math_answers.answer(r"\boxed" + piece, len(piece))
-             for piece in answer.split(r"\boxed")[1:]]
+             for piece in answer.rpartition("####")[2].split(r"\boxed")[1:]]
     if any(boxed):
         return list(dict.fromkeys(filter(None, boxed)))
-    tagged = re.findall(r"<answer>(.*?)</answer>", answer, re.DOTALL)
-    answer = [answer, *tagged][-1].strip()
-    for form in (r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
-                 r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"'(.*)'",
-                 r"(\$?[-+]?[\d.,/]+) *\((?!mod\b)[^\W\d_]"
-                 r"(?:[^\d()+*/^=\\-]|/(?=[a-z])|-(?=[a-z]{2}))*\)"):
-        found = re.fullmatch(form, answer, re.IGNORECASE)
-        answer = found[1] if found else answer
+    for form in AROUND:
+        found = form.fullmatch(answer)
+        answer = found[1].strip() if found else answer
     return [answer] if answer else []
 
 
 def golds(value):
-    """Return the golds in a cell: a text, a number, a list, or a list as text such as '["34"]'."""
-    value = parse_list(value)
+    """Return the golds in a cell: a text, a number or a list. See `parse_list`."""
     values = value if isinstance(value, list) else [value]
     return [gold for v in values for gold in golds_in(as_text(v)) if not NO_GOLD.fullmatch(gold)]
-
-
-CHOICE = re.compile(r"(?<![A-Za-z])\(?([A-J])[).:=]")
-
-
-def choice_letter(gold, prompt):
-    r"""Return the letter of a gold like "(C) 12" if the question lists choices, else the gold."""
-    label = re.match(r"\(?([A-J])[).:]+\s*\S", bare := math_answers.bare(gold))
-    named, listed = (set(CHOICE.findall(text)) for text in (bare, prompt))
-    return label[1] if label and len(named) == 1 and named | {"A"} <= listed else gold
 
 
 def unescape(gold):
@@ -226,13 +210,11 @@ def unescape(gold):
 
 # Patterns by which prompts of veRL, DAPO, Qwen and TRL ask for a particular form of the answer
 BOX = re.compile(r"\\f?boxed\b(?:\{[^{}]*\})?")
-OTHER = re.compile(r"####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
+OTHER = re.compile(r"(?i)####(?:[ :]*[\d.,]+)?|<answer>(?:.*</answer>)?|</answer>|\\?\$Answer\b"
                    r"|\banswer: *[\[<{(](?![A-J]\))|^answer:$"
                    r"|[\"“'`*]+(?:the )?(?:final )?answer\b(?: is)?"
-                   r"(?: [XY]\.?| *[^\w\s][^\"”'`*]*)?[\"”'`*]+",
-                   re.IGNORECASE)
-ASKS = re.compile(r"\b(answer|result|response|solution|final|output|conclusion|put your)",
-                  re.IGNORECASE)
+                   r"(?: [XY]\.?| *[^\w\s][^\"”'`*]*)?[\"”'`*]+")
+ASKS = re.compile(r"(?i)\b(answer|result|response|solution|final|output|conclusion|put your)")
 SENTENCES = re.compile(r"((?<=[.!?])\s+|\s*\n\s*)")
 
 
@@ -259,16 +241,15 @@ def question_and_prompt(prompt):
 
 
 # --------------------------------------------------------------------------------------------------
-# From rows to problems. Each step adds to `counts`, {reason of LEFT_OUT or CHANGED: rows}
+# From rows to problems. Each step adds to `counts`, {key of LEFT_OUT or NOTES: rows}
 
 def make_problems(rows, columns, name, counts):
     """Return the problems of rows. An id has the row's number. columns: see `pick_columns`."""
     problems = []
     for i, row in enumerate(rows):
-        cells = [row.get(key) for key in columns[0]]
+        *cells, answer = [parse_list(row.get(key)) for key in columns]
         try:
-            given = "\n".join(filter(None, map(as_text, cells)))
-            answers = golds(row.get(columns[1]))
+            given, answers = "\n".join(filter(None, map(as_text, cells))), golds(answer)
         except ValueError:
             counts["not_text"] += 1
             continue
@@ -280,8 +261,7 @@ def make_problems(rows, columns, name, counts):
         elif not prompt:
             counts["other_form"] += 1
         else:
-            problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt,
-                                 answer=choice_letter(answers[0], question)))
+            problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt, answer=answers[0]))
             later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
             counts["turns"] += "user" in later_turns
             counts["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
@@ -292,12 +272,10 @@ def repair_golds(problems, cfg, counts):
     """Return the problems whose gold math-verify can read, as given or with single backslashes.
     Another gold would match only the same text. A gold of more than SOLUTION words, a worked
     solution, is left out as well."""
-    forms = {form for p in problems for form in (unescape(p["answer"]), p["answer"])
-             if not re.fullmatch(r"-?\d{1,15}", form)}  # a number can be read
-    verdicts = sandbox.pool("math").verify([(gold, "") for gold in forms],
-                                           cfg["verify_s"]) if forms else ()
-    unread = {gold for gold, verdict in zip(forms, verdicts) if verdict != 1}
-    kept = []
+    asked = [(form, "") for p in problems for form in (unescape(p["answer"]), p["answer"])
+             if not re.fullmatch(r"-?\d{1,15}", form)]  # a number can be read
+    verdicts = sandbox.pool("math").verify(asked, cfg["verify_s"]) if asked else ()
+    unread, kept = {gold for (gold, _), verdict in zip(asked, verdicts) if verdict != 1}, []
     for p in problems:
         words = re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[A-Za-z]+", " ", p["answer"]))
         readable = [form for form in (unescape(p["answer"]), p["answer"]) if form not in unread]
@@ -308,40 +286,23 @@ def repair_golds(problems, cfg, counts):
     return kept
 
 
-def within_limit(problems, cfg, counts):
-    """Return the problems with prompts of at most max_prompt_tokens, with the chat template."""
-    if not cfg["model"]:
-        return problems
-    try:
-        first = {p["prompt"]: p for p in problems}  # DAPO has each question a hundred times
-        prompts = tokenize([*first.values()], models.load_tokenizer(cfg["model"]))
-    except BadInput as e:
-        raise BadInput(f"{e}; --model=none measures no lengths") from None
-    short = {text for text, ids in zip(first, prompts) if len(ids) <= cfg["max_prompt_tokens"]}
-    kept = [p for p in problems if p["prompt"] in short]
-    counts["over_long"] = len(problems) - len(kept)
-    return kept
-
-
-def drop_duplicates(problems, foreign, cfg, counts):
-    """Return the problems without duplicates and leaks. counts["conflicts"] is the number of
-    duplicates whose answer differs in value from the kept problem's."""
+def drop_duplicates(problems, foreign, counts):
+    """Return the problems without duplicates and without leaks of `foreign`."""
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))
-    kept, answers = [], []
-    for p, twin in zip(problems, twins(questions, theirs)):
-        if not twin:
-            kept.append(p)
-            continue
-        reason, i = twin
-        counts[reason] += 1
-        if reason == "exact" and p["answer"] != problems[i]["answer"]:
-            answers.append((p["answer"], problems[i]["answer"]))
-    # 2/5 and \frac{2}{5} are equal: math-verify grades each pair of answers in both directions
-    both = answers + [pair[::-1] for pair in answers]
-    verdicts = sandbox.check("math", [(dict(answer=gold), rf"\boxed{{{answer}}}")
-                                      for gold, answer in both], cfg)
-    counts["conflicts"] = sum(1 not in pair for pair in zip(verdicts, verdicts[len(answers):]))
+    reasons = twins(questions, theirs)
+    counts.update(exact=reasons.count("exact"), against=reasons.count("against"))
+    return [p for p, reason in zip(problems, reasons) if not reason]
+
+
+def within_limit(problems, cfg, counts):
+    """Return the problems with prompts of at most max_prompt_tokens, with the chat template."""
+    try:
+        prompts = tokenize(problems, models.load_tokenizer(cfg["model"]))
+    except BadInput as e:
+        raise BadInput(f"{e}; --model=none measures no lengths") from None
+    kept = [p for p, ids in zip(problems, prompts) if len(ids) <= cfg["max_prompt_tokens"]]
+    counts["over_long"] = len(problems) - len(kept)
     return kept
 
 
@@ -353,7 +314,7 @@ def read_against(cfg):
     problems = []
     for path in files(cfg["against"]):
         if path == AGAINST:  # the default path is relative to the repository
-            path = ROOT / path
+            path = sandbox.ROOT / path
             if not path.exists():
                 # --model=none sets no length limit, so no long test problem is missing
                 prepare([f"--data={os.path.relpath(path.parent)}", "--against=none",
@@ -378,31 +339,28 @@ def prepare(argv, own, doc):
         print(f"{out}: exists already, nothing to do")
         return
     path = fetch(cfg["source"], cfg["revision"], folder)
-    rows, counts = read_rows(path), Counter()
+    rows, counts = read_rows(path), dict.fromkeys((*LEFT_OUT, *NOTES), 0)
     columns = pick_columns(rows, [(cfg["question_key"] or question, cfg["answer_key"] or answer)
                                   for question, answer in own["columns"]], path)
     foreign = read_against(cfg)
     problems = make_problems(rows, columns, own["name"], counts)
     if cfg["verifier"] == "math":
         problems = repair_golds(problems, cfg, counts)
-    problems = within_limit(problems, cfg, counts)
-    problems = drop_duplicates(problems, foreign, cfg, counts)
+    problems = drop_duplicates(problems, foreign, counts)
+    if cfg["model"]:
+        problems = within_limit(problems, cfg, counts)
     left_out = ", ".join(f"{counts[reason]} {reason.replace('_', ' ')}" for reason in LEFT_OUT
                          if counts[reason])
-    if counts["conflicts"]:
-        left_out += f"; {counts['conflicts']} of these duplicates had another answer"
     if not problems:
         raise BadInput(f"{path}: no problem is left of {len(rows)} rows ({left_out})")
-    for reason, note in CHANGED.items():
+    for reason, note in NOTES.items():
         if counts[reason]:
             print(f"{path}: {counts[reason]} {note}", file=sys.stderr)
     save_json(folder / "manifest.json", dict(
         settings={key: cfg[key] for key in SETTINGS}, file=path.name,
-        question_column=",".join(columns[0]), answer_column=columns[1],
+        question_column=",".join(columns[:-1]), answer_column=columns[-1],
         source_sha256=sha256(path.read_bytes()).hexdigest(),
-        counts={**{reason: counts[reason] for reason in (*LEFT_OUT, "conflicts")},
-                "rows": len(rows), "kept": len(problems)},
-        changed={reason: counts[reason] for reason in CHANGED},
+        counts=dict(counts, rows=len(rows), kept=len(problems)),
         against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
     # problems.jsonl is written last, because its existence means that all files are complete
     write_problems(out, problems)

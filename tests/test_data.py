@@ -89,7 +89,7 @@ RESPELLED = LONG.replace(r"\frac{1}{2}", r"\dfrac12").replace("$", "")
 PLANTED = dict(
     original=(LONG, "3", ""),
     respelled=(RESPELLED.replace(" be given", "\n BE  given"), "3", "exact"),
-    relabelled=(LONG, "4", "exact"),                                   # and a conflict
+    relabelled=(LONG, "4", "exact"),
     other_number=(LONG.replace("12", "13"), "3", ""),
     other_function=(LONG.replace("sin", "cos"), "5", ""),
     other_sign=(LONG.replace(r"f(x)=\sin x", r"f(x)=-\sin x"), "5", ""),
@@ -130,13 +130,13 @@ def test_rows_that_are_kept_and_their_manifest(made, model):
         (name, f"{q.strip()} {BOX}", "34" if a == '["34"]' else "18" if "####" in a else a)
         for name, q, a in kept]
     for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
-                 "3 against", "2 exact; 1 of these duplicates had another answer"):
+                 "3 against", "2 exact"):
         assert part in done.stdout, done.stdout
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
     settings = dict(source=f"LLM360/guru-RL-92k:train/{FILE}", model=str(model),
                     revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b")
-    expected = dict(counts=dict(fates, rows=41, conflicts=1, not_text=0), file=FILE,
+    expected = dict(counts=dict(fates, rows=41, not_text=0, turns=0, form=0, escaped=0), file=FILE,
                     source_sha256=hashlib.sha256((data / FILE).read_bytes()).hexdigest(),
                     set_hash=sample.set_hash(problems), question_column="prompt",
                     answer_column="reward_model.ground_truth")
@@ -377,11 +377,11 @@ def test_leaks_and_duplicates_equal_those_of_the_slow_way():
         questions.append(" ".join(words) + rng.choice(["?", ".", "  ?"]))
     expected, first = [], {}
     for i, q in enumerate(questions):
-        leak = [j for j, f in enumerate(foreign) if 5 * len(run(q) & run(f)) >= 4 * len(run(f))]
+        leak = any(5 * len(run(q) & run(f)) >= 4 * len(run(f)) for f in foreign)
         same = None if leak else first.setdefault(spelled(q), i)
-        expected.append(("against", leak[0]) if leak else None if same == i else ("exact", same))
+        expected.append("against" if leak else None if same == i else "exact")
     assert duplicates.twins(questions, foreign) == expected
-    assert min(Counter(twin and twin[0] for twin in expected).values()) >= 10
+    assert min(Counter(expected).values()) >= 10
 
 
 # ---- Mixtures ------------------------------------------------------------------------------------
@@ -457,7 +457,7 @@ def prepared(guru, tmp_path, capsys):
         manifest = config.read_json(tmp_path / "out/manifest.json")
         printed = capsys.readouterr()
         return (sample.read_problems(tmp_path / "out/problems.jsonl"), manifest["counts"],
-                manifest["changed"], printed.out + printed.err)
+                manifest["counts"], printed.out + printed.err)
     return prepared
 
 
@@ -499,10 +499,10 @@ def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
     inside = ["Work with care.\n\nWhat is $2+2$? Say it in words.",
               "Let $x=7$. Find $x^2$. Be brief.", "Question: What is 2+2?"]
     beside = ["What is $2+2+5$?", "What is $2+2-1$ in binary?", "Let $x=7$. Find $x^2+x$."]
-    assert [found and found[0] for found in duplicates.twins(inside, short)] == ["against"] * 3
+    assert duplicates.twins(inside, short) == ["against"] * 3
     assert duplicates.twins(beside, short) == [None] * 3
     told = [f"{sentence(0)} What is {a} + {a}?" for a in "13579"]  # after a long instruction
-    assert duplicates.twins(told, told) == [("against", i) for i in range(5)]
+    assert duplicates.twins(told, told) == ["against"] * 5
 
 
 def test_a_box_in_the_question_is_kept():
@@ -642,10 +642,9 @@ KEPT = [
     (r"So $\boxed12$.", "12"), (r"$x = \boxed{1}$ and $x = \boxed{-2}$.", None),
     (r"First \boxed{3}, and then \boxed{\frac{1}{2}}.", None), (r"It is \boxed{\boxed{5}}.", "5"),
     (1e23, r"1\times 10^{23}"), (-6e25, r"-6\times 10^{25}"), (3e-36, r"3\times 10^{-36}"),
-    (-0.0, "0"), (7.0, "7"), (0.5, "0.5"), (6.02e23, r"6.02\times 10^{23}"), (2.0 ** 52, "4503599627370496"),
-    (10 ** 23, str(10 ** 23)), (float("nan"), None),
-    (r"B. 1-\mathrm{i}", "B"), (r"\text{(C) } 12", "C"), ("(D)", "(D)"), ("C: 3 apples", "C"),
-    ("E. five", "E. five")]  # the question lists A to D
+    (-0.0, "0"), (7.0, "7"), (0.5, "0.5"), (6.02e23, r"6.02\times 10^{23}"),
+    (2.0 ** 52, "4503599627370496"), (10 ** 23, str(10 ** 23)), (float("nan"), None),
+    (r"\text{(C) } 12", r"\text{(C) } 12")]
 
 
 def test_golds_with_doubled_backslashes_are_repaired_or_left_out(prepared):
@@ -661,14 +660,16 @@ def test_golds_with_doubled_backslashes_are_repaired_or_left_out(prepared):
     assert right == ["right"] * len(right) and "right" not in wrong
 
 
-def test_golds_of_solutions_numbers_and_choices(prepared):
-    rows = [dict(problem=f"{sentence(i)} A. 1 (B) 2 (C) 3 D: 4", answer=gold)
+def test_golds_of_solutions_and_numbers_and_choices(prepared):
+    rows = [dict(problem=sentence(i), answer=gold)
             for i, (gold, _) in enumerate(KEPT)]
     problems, counts, _, printed = prepared(rows)
     assert [p["answer"] for p in problems] == [kept for _, kept in KEPT if kept is not None]
     assert counts["several_answers"] == 2 and "2 several answers" in printed
     assert counts["empty"] == 1
-    assert questions.choice_letter("B. 1-i", "Which number?") == "B. 1-i"
+    choices = [(r"\text{(C) } 12", rf"\boxed{{{answer}}}") for answer in ("C", "D", "12")]
+    assert verifier.check_math(choices, dict(verify_s=10.0, verify_bytes=1024)) == [
+        "right", "wrong", "wrong"]
 
 
 LEAKS = [(r"\overline{z_1}", r"\overline{z}_1"), (r"x_{12}", "x_12"), (r"\bar{z}", r"\overline z"),
@@ -681,21 +682,10 @@ def test_a_leak_is_found_with_other_braces():
             "${0}$ is a root, and ${0}^2$ is not.")
     for a, b in LEAKS:
         test, train = (text.replace("{0}", form) for form in (a, b))
-        assert duplicates.twins([train], [test]) == [("against", 0)], (a, b)
-        assert duplicates.twins([test], [train]) == [("against", 0)], (a, b)
+        assert duplicates.twins([train], [test]) == ["against"], (a, b)
+        assert duplicates.twins([test], [train]) == ["against"], (a, b)
     other = "Let $z$ be given, with a modulus of two. Find all values of its square root, if any."
     assert duplicates.twins([other], [text.replace("{0}", LEAKS[0][0])]) == [None]
-
-
-@pytest.mark.parametrize("first, second, conflicts", [
-    ("2/5", r"\frac{2}{5}", 0), ("0.5", r"\frac12", 0), ("x=3", "3", 0),
-    (r"\text{Yes}", "yes", 0), ("1,2", "2,1", 0), (r"2\sqrt{2}", r"\sqrt 8", 0),
-    ("2/5", r"\frac{3}{5}", 1), ("7", "8", 1), (r"\text{Yes}", "no", 1)])
-def test_equal_golds_in_other_notation_do_not_conflict(prepared, first, second, conflicts):
-    _, counts, _, printed = prepared([dict(problem=sentence(1), answer=gold)
-                                      for gold in (first, second)])
-    assert (counts["exact"], counts["conflicts"]) == (1, conflicts)
-    assert ("1 of these duplicates had another answer" in printed) == bool(conflicts)
 
 
 @pytest.mark.parametrize("all_problems", [True, False])

@@ -15,9 +15,9 @@ Writes into the data folder, by default the folder of this script
 
 A table cell may hold text, bytes, chat turns (the last user turn is the question) or parts of a
 message. --question_key may name several columns, separated by commas. The gold is only the final
-part of an answer: 18 for "9 * 2 = 18\n#### 18", and C for "(C) 12" if the question lists choices.
-Golds with doubled backslashes (\\frac) are repaired. Sentences that ask for a form of the answer
-other than \boxed{} are removed. If no sentence asks for \boxed{}, one that does is added.
+part of an answer: 18 for "9 * 2 = 18\n#### 18". Golds with doubled backslashes (\\frac) are
+repaired. Sentences that ask for a form of the answer other than \boxed{} are removed. If no
+sentence asks for \boxed{}, one that does is added.
 
 Rows are left out and counted for these reasons, in this order:
 - The question or the answer is missing or not text.
@@ -25,12 +25,12 @@ Rows are left out and counted for these reasons, in this order:
 - A sentence about the form of the answer cannot be removed safely, because it may also be part of
   the question.
 - The verifier cannot read the gold.
-- The prompt is longer than --max_prompt_tokens with the chat template of --model.
 - The problem contains a problem of the file --against (AIME24).
 - The problem is a duplicate of an earlier problem (rules in core/duplicates.py).
+- The prompt is longer than --max_prompt_tokens with the chat template of --model.
 
-Because of the last two reasons, the training problems, the validation problems (split off by
-sample.py) and AIME24 have no problem in common.
+Because leaks and duplicates are left out, the training problems, the validation problems (split
+off by sample.py) and AIME24 have no problem in common.
 """
 import os
 import sys
