@@ -79,20 +79,15 @@ def by_step(pairs, path):
 
 
 # --------------------------------------------------------------------------------------------------
-# Readers: a path -> {run's name: {step: {metric: number}}}
+# Readers: a path -> {run's name: [(step, {metric: value})]}
 
 def read_verl(path):
-    rows = by_step(((r.get("step"), r.get("data", {})) for r in read_log(path)), path)
-    if any("filter_groups/" in name or (name == "train/num_gen_batches" and row[name] > 1)
-           for row in rows.values() for name in row):  # the DAPO recipe
-        raise BadInput(f"{path}: groups were filtered and sampled again (algorithm.filter_groups), "
-                       "so the log does not have the number of rollouts; expected a run without it")
-    return {str(path): rows}
+    return {str(path): [(r.get("step"), r.get("data", {})) for r in read_log(path)]}
 
 
 def read_trl(path):
     state = read_json(path / "trainer_state.json" if path.is_dir() else path)
-    return {str(path): by_step(((r.get("step"), r) for r in state.get("log_history", [])), path)}
+    return {str(path): [(r.get("step"), r) for r in state.get("log_history", [])]}
 
 
 def read_csv(path):
@@ -119,8 +114,8 @@ def read_csv(path):
         name, _, metric = column.rpartition(" - ")
         if not metric.endswith(("__MIN", "__MAX")):
             runs.setdefault(name or str(path), {})[column] = metric
-    return {name: by_step(((m, {metric: row.get(column) for column, metric in columns.items()})
-                           for m, row in pairs), path) for name, columns in runs.items()}
+    return {name: [(m, {metric: row.get(column) for column, metric in columns.items()})
+                   for m, row in pairs] for name, columns in runs.items()}
 
 
 READERS = dict(verl=read_verl, trl=read_trl, wandb=read_csv)
@@ -142,9 +137,10 @@ def validation_column(names, chosen):
     if len(found) == 1 and found[0] in names and not parts:
         return found[0]
     problem = f"{found[0]} is a sum of rewards" if parts else "expected one validation metric"
-    likely = [name for name in sorted(names) if re.search("val|acc|reward|score", name)]
-    seen = parts or found[1:] and found or likely or sorted(names)
-    raise BadInput(f"{problem}; choose a column with --metric_column= ({', '.join(seen[:8])})")
+    likely = sorted(names, key=lambda name: (
+        name not in found, not re.search("val|acc|reward|score", name), name))
+    raise BadInput(f"{problem}; choose a column with --metric_column= "
+                   f"({', '.join((parts or likely)[:8])})")
 
 
 def training_column(rows, names, path):
@@ -160,23 +156,23 @@ def training_column(rows, names, path):
 
 def resolve(name, rows, known):
     """Return a run's config. B_p, n and seed come from `known`, else from the run's name."""
-    cfg = dict(config, lr_scaling="constant")
+    cfg, known = dict(config, lr_scaling="constant"), dict(known)
     for key, pattern in (("B_p", "B_?p"), ("n", "n"), ("seed", "seed")):
-        found = re.findall(rf"(?<![A-Za-z]){pattern}[_=]?(\d+)(?!\.?\d)", name)
-        known = {**({key: found[-1]} if found else {}), **known}
+        for value in re.findall(rf"(?<![A-Za-z]){pattern}[_=]?(\d+)(?!\.?\d)", name)[-1:]:
+            known.setdefault(key, value)
     if absent := [f"--{key}=" for key in ("B_p", "n", "samples") if key not in known]:
         raise BadInput(f"{' and '.join(absent)} must be given; the name {name} does not have it")
     for key, value in known.items():
         set_key(cfg, key, value)
-    lr = [rate for row in rows.values() if (rate := first(row, LR))]
-    if lr and "lr_base" not in known:  # that of a schedule's peak
-        cfg["lr_base"] = float(f"{max(lr) / derive(cfg | dict(lr_base=1.0))['lr']:.3g}")
     # with eval_every=1, frontier.py uses each evaluation at the budget C at which it was made
     cfg.update(k=known.get("k", cfg["samples"]), eval_every=1, C=max(rows) * cfg["B_p"] * cfg["n"])
     if not cfg["C"]:
         raise BadInput("has no training step; expected a log with updates")
     check(cfg)
-    return cfg if lr or "lr_base" in known else cfg | dict(lr_base=0.0)  # unknown
+    if "lr_base" not in known:  # that of a schedule's peak; 0 = unknown
+        peak = max(first(row, LR) or 0 for row in rows.values())
+        cfg["lr_base"] = float(f"{peak / derive(cfg | dict(lr_base=1.0))['lr']:.3g}")
+    return cfg
 
 
 def convert(name, path, rows, options, given):
@@ -184,6 +180,10 @@ def convert(name, path, rows, options, given):
     # veRL's best@N and worst@N are biased
     names = {metric for row in rows.values() for metric in row
              if not re.search("(best|worst|maj)@", metric)}
+    if any("filter_groups/" in metric for metric in names) or any(
+            row.get("train/num_gen_batches", 1) > 1 for row in rows.values()):  # veRL's DAPO recipe
+        raise BadInput("groups were filtered and sampled again (algorithm.filter_groups), so the "
+                       "log does not have the number of rollouts; expected a run without it")
     column, known = validation_column(names, options["metric_column"]), given
     if verl := re.fullmatch(r"val-(?:core|aux)/.+/mean@(\d+)", column):
         known = dict(given, samples=int(verl[1]))
@@ -233,10 +233,11 @@ def main(argv):
     for path in [Path(word) for word in argv if not word.startswith("-")]:
         if not path.exists():
             raise BadInput(f"{path}: no such file")
-        found = {name: rows for name, rows in READERS[options["source"]](path).items() if rows}
-        if not found:
+        runs = {name: rows for name, pairs in READERS[options["source"]](path).items()
+                if (rows := by_step(pairs, path))}
+        if not runs:
             raise BadInput(f"{path}: has no metrics by step, as logs of {options['source']} have")
-        for name, rows in found.items():
+        for name, rows in runs.items():
             try:
                 log = convert(name, path, rows, options, given)
             except BadInput as e:
