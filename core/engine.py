@@ -80,22 +80,20 @@ def open_engine(name, path, cfg, device="auto", model=None, tokenizer=None, awak
     whole GPU. If `model` is on the meta device, the engine needs a `load` first. awake: vLLM never
     sleeps, although a model is trained.
     """
-    alone = model is None
+    alone, from_memory = model is None, is_checkpoint(path)  # vLLM cannot read our checkpoints
     if alone:
         check_lengths(path, cfg)
-    if name == "vllm" and not is_checkpoint(path):
-        # a training run on several ranks calls `load` before its first rollout
-        load = "dummy" if WORLD > 1 and not alone else "auto"
-        return VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, awake or alone)
-    if alone:
+    if alone and (name == "hf" or from_memory):
         model, tokenizer = load_model(path, "cpu" if name == "vllm" else device)
         device = model.device
-    if name == "vllm":  # vLLM cannot read our checkpoints, so we pass the weights from memory
-        engine = VLLMEngine(path, tokenizer, cfg, "dummy", awake or alone)
-        if model.device.type != "meta":
-            engine.load(full_weights(model))
-        return engine
-    return HFEngine(model, tokenizer, cfg, device, alone)
+    if name == "hf":
+        return HFEngine(model, tokenizer, cfg, device, alone)
+    # a training run on several ranks calls `load` before its first rollout
+    load = "dummy" if from_memory or (WORLD > 1 and not alone) else "auto"
+    engine = VLLMEngine(path, tokenizer or load_tokenizer(path), cfg, load, awake or alone)
+    if from_memory and model.device.type != "meta":
+        engine.load(full_weights(model))
+    return engine
 
 
 class HFEngine:

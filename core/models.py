@@ -24,6 +24,8 @@ from config import BadInput, first_line
 from core import lora
 from core.log import save_json
 
+# Parameters of a critic's head, which begins at zero and is in no model's files
+HEAD = ("score.", "classifier.")
 # torchrun sets RANK and WORLD_SIZE; without torchrun, a run is rank 0 of 1
 RANK, WORLD = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
 
@@ -153,7 +155,7 @@ def load_weights(kind, path, device="cpu", **settings):
             model, loading = getattr(transformers, kind).from_pretrained(
                 path, dtype=torch.float32, output_loading_info=True, **settings)
             if missing := sorted(name for name in loading["missing_keys"]
-                                 if not name.startswith(("score.", "classifier."))):
+                                 if not name.startswith(HEAD)):
                 raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
                                f"{missing[0]}")
             if extra := [key for key in loading["unexpected_keys"] if "lm_head" not in key]:
@@ -171,14 +173,12 @@ def load_weights(kind, path, device="cpu", **settings):
                 raise BadInput(f"{path}: {adapters['model']} has changed since training")
             base = load_weights(kind, adapters["model"], **settings)
             model = lora.add_adapters(base, adapters["rank"])
-            read_tensors({name: p.detach() for name, p in model.named_parameters()
-                          if p.requires_grad}, path)
+            read_tensors(trained_tensors(model), path)
             lora.merge_adapters(model)
         else:
             model = model_without_weights(kind, path, "cpu", **settings)
-            tensors = {name: p.detach() for name, p in model.named_parameters()}
-            read_tensors({name: tensor for name, tensor in (tensors | stored_buffers(model)).items()
-                          if not name.startswith(("score.", "classifier."))}, path)
+            read_tensors({name: tensor for name, tensor in trained_tensors(model).items()
+                          if not name.startswith(HEAD)}, path)
         return model.to(device)
 
 
@@ -213,6 +213,13 @@ def stored_buffers(model):
     bias of DeepSeek V3 is and rotary frequencies are not."""
     stored = model.state_dict().keys()
     return {name: buffer for name, buffer in model.named_buffers() if name in stored}
+
+
+def trained_tensors(model):
+    """Return {name: tensor} of what training changes: the weights without frozen ones, and the
+    stored buffers unless the model has adapters."""
+    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    return trained if lora.adapter_layers(model) else trained | stored_buffers(model)
 
 
 def load_shards(model, path, device):
@@ -440,17 +447,15 @@ def training_state(trained):
     import torch
     tensors = {}
     for prefix, model, opt in trained:
+        tensors |= {prefix + name: tensor for name, tensor in trained_tensors(model).items()}
         for name, p in model.named_parameters():
-            if not p.requires_grad:  # skip the base weights of a model with adapters
+            if not p.requires_grad:
                 continue
-            tensors[prefix + name] = p.detach()
             if not opt.state[p]:  # before the first step
                 opt.state[p] = dict(step=torch.zeros((), device=p.device),
                                     exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
             for key, value in opt.state[p].items():
                 tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
-        if not lora.adapter_layers(model):
-            tensors |= {prefix + name: b for name, b in stored_buffers(model).items()}
     return tensors
 
 

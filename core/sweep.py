@@ -147,13 +147,11 @@ def training(c):
     """Return the training command of a cell, with PYTHON, LAUNCH and GPUS_PER_RUN applied."""
     gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
     config.check_processes(c, max(1, gpus))
-    more = ["seed", "B_max", "out"]
     # an explicit --device=auto overrides the device of the data folder's defaults.json
     plain = parse([f"--data={c['data']}", f"--model={c['model']}"])
-    if c["device"] == "auto" and plain["device"] == "cpu":
-        more.insert(0, "device")
-    return config.command(dict(c, out=str(run_folder(c))), more, python(),
-                          os.environ.get("LAUNCH", ""), gpus)
+    device = ["device"] * (c["device"] == "auto" and plain["device"] == "cpu")
+    return config.command(dict(c, out=str(run_folder(c))), [*device, "seed", "B_max", "out"],
+                          python(), os.environ.get("LAUNCH", ""), gpus)
 
 
 def check_evaluations(c):
