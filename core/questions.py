@@ -55,16 +55,14 @@ NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|not ?found|nan|n/a|null|tbd|"
 
 def fetch(source, revision, folder):
     """Return the path of --source, downloaded if it is on the hub, or raise BadInput."""
-    if Path(source).is_file():
-        return Path(source)
+    name, _, file = source.partition(":")
+    # the second is downloaded by hand, the third with the `hf download` of the message below
+    for path in (Path(source), folder / Path(file).name, folder / file):
+        if path.is_file():
+            return path
     if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
-    name, file = source.split(":")
-    # downloaded by hand, or with the `hf download` of the message below
-    for path in (folder / Path(file).name, folder / file):
-        if path.is_file():
-            return path
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import logging
     logging.set_verbosity_error()  # else ten lines on retries
@@ -108,8 +106,8 @@ def read_rows(path):
 
 
 def pick_columns(rows, pairs, path):
-    """Return the columns of the first pair in `pairs` that the rows have, [*those of the question,
-    that of the answer], and print which are not read. Raise BadInput if the rows have no pair."""
+    """Return [question column, ..., answer column] for the first of `pairs` that the rows have, and
+    print the names of the other columns. Raise BadInput if the rows have no pair."""
     names = dict.fromkeys(name for row in rows for name in row)
     wanted = [[*question.split(","), answer] for question, answer in pairs]
     missing = [[name for name in columns if name not in names] for columns in wanted]

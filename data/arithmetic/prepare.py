@@ -62,8 +62,7 @@ BATCH, LR = 128, 4e-3
 # {folder name: (layers, width, training steps)}. A folder with any other name gets the values of
 # `base`. `one_layer` needs three times as many steps as `base` to reach the same pass rates, but a
 # rollout of `one_layer` costs only two thirds of a rollout of `base`
-MODELS = dict(base=(2, 96, 1400), narrow=(2, 64, 1400), late=(2, 96, 2100),
-              one_layer=(1, 96, 4200))
+MODELS = dict(base=(2, 96, 1400), narrow=(2, 64, 1400), one_layer=(1, 96, 4200))
 # The first 20% of the training steps use texts without errors (slips), to teach the method
 CLEAN = 0.2
 LETTERS = "abcdefghijklmnop"
