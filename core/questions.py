@@ -9,7 +9,6 @@ import gzip
 import json
 import os
 import re
-import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,11 +37,8 @@ SETTINGS = [*OWN, "model", "max_prompt_tokens", "verifier"]
 # why rows are left out
 LEFT_OUT = """empty not_text several_answers other_form gold_unread against exact
 over_long""".split()
-# messages about rows that were changed, not left out
-NOTES = dict(
-    turns="rows have turns before the last question, a system's or others: only it is used",
-    form="prompts asked for another form of the answer; now they ask only for \\boxed{}",
-    escaped="golds had doubled backslashes, which are now single")
+# what is removed from other rows: chat turns, requests for a form of the answer, backslashes
+CHANGED = "earlier_turns answer_forms escaped_golds".split()
 # an answer with more words than this is a worked solution, not a final answer
 SOLUTION = 15
 # what data sets write where there is none
@@ -239,7 +235,7 @@ def question_and_prompt(prompt):
 
 
 # --------------------------------------------------------------------------------------------------
-# From rows to problems. Each step adds to `counts`, {key of LEFT_OUT or NOTES: rows}
+# From rows to problems. Each step adds to `counts`, {word of LEFT_OUT or CHANGED: rows}
 
 def make_problems(rows, columns, name, counts):
     """Return the problems of rows. An id has the row's number. columns: see `pick_columns`."""
@@ -261,8 +257,9 @@ def make_problems(rows, columns, name, counts):
         else:
             problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt, answer=answers[0]))
             later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
-            counts["turns"] += "user" in later_turns
-            counts["form"] += not " ".join(prompt.split()).startswith(" ".join(given.split()))
+            counts["earlier_turns"] += "user" in later_turns
+            counts["answer_forms"] += not " ".join(prompt.split()).startswith(
+                " ".join(given.split()))
     return problems
 
 
@@ -279,7 +276,7 @@ def repair_golds(problems, cfg, counts):
         readable = [form for form in (unescape(p["answer"]), p["answer"]) if form not in unread]
         if readable and len(words) <= SOLUTION:
             kept.append(dict(p, answer=readable[0]))
-            counts["escaped"] += readable[0] != p["answer"]
+            counts["escaped_golds"] += readable[0] != p["answer"]
     counts["gold_unread"] = len(problems) - len(kept)
     return kept
 
@@ -337,7 +334,7 @@ def prepare(argv, own, doc):
         print(f"{out}: exists already, nothing to do")
         return
     path = fetch(cfg["source"], cfg["revision"], folder)
-    rows, counts = read_rows(path), dict.fromkeys((*LEFT_OUT, *NOTES), 0)
+    rows, counts = read_rows(path), dict.fromkeys(LEFT_OUT + CHANGED, 0)
     columns = pick_columns(rows, [(cfg["question_key"] or question, cfg["answer_key"] or answer)
                                   for question, answer in own["columns"]], path)
     foreign = read_against(cfg)
@@ -347,13 +344,10 @@ def prepare(argv, own, doc):
     problems = drop_duplicates(problems, foreign, counts)
     if cfg["model"]:
         problems = within_limit(problems, cfg, counts)
-    left_out = ", ".join(f"{counts[reason]} {reason.replace('_', ' ')}" for reason in LEFT_OUT
-                         if counts[reason])
+    left_out, changed = (", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in words
+                                   if counts[word]) or "none" for words in (LEFT_OUT, CHANGED))
     if not problems:
         raise BadInput(f"{path}: no problem is left of {len(rows)} rows ({left_out})")
-    for reason, note in NOTES.items():
-        if counts[reason]:
-            print(f"{path}: {counts[reason]} {note}", file=sys.stderr)
     save_json(folder / "manifest.json", dict(
         settings={key: cfg[key] for key in SETTINGS}, file=path.name,
         question_column=",".join(columns[:-1]), answer_column=columns[-1],
@@ -362,6 +356,6 @@ def prepare(argv, own, doc):
         against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
     # problems.jsonl is written last, because its existence means that all files are complete
     write_problems(out, problems)
-    print(f"{out}: {len(problems):,} problems of {len(rows):,} rows"
-          + (f" (left out: {left_out})" if left_out else "")
-          + ("" if cfg["model"] else "; prompt lengths not measured"))
+    unmeasured = "" if cfg["model"] else "; prompt lengths not measured"
+    print(f"{out}: {len(problems):,} problems of {len(rows):,} rows; left out: {left_out}; "
+          f"changed: {changed}{unmeasured}")

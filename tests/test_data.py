@@ -136,7 +136,8 @@ def test_rows_that_are_kept_and_their_manifest(made, model):
     fates = Counter(row[2] or "kept" for row in ROWS)
     settings = dict(source=f"LLM360/guru-RL-92k:train/{FILE}", model=str(model),
                     revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b")
-    expected = dict(counts=dict(fates, rows=41, not_text=0, turns=0, form=0, escaped=0), file=FILE,
+    expected = dict(counts=dict(fates, rows=41, not_text=0, earlier_turns=0, answer_forms=0,
+                                escaped_golds=0), file=FILE,
                     source_sha256=hashlib.sha256((data / FILE).read_bytes()).hexdigest(),
                     set_hash=sample.set_hash(problems), question_column="prompt",
                     answer_column="reward_model.ground_truth")
@@ -288,7 +289,7 @@ def test_any_two_named_columns(prepared, tmp_path):
                    tmp_path / "mine.parquet")
     for source, key, expected in (("mine.jsonl.gz", "sol.final", [(0, "7"), (1, "0"), (2, "½")]),
                                   ("mine.parquet", "value", [(0, "7"), (2, "0.5")])):
-        problems, counts, _, printed = prepared(
+        problems, counts, printed = prepared(
             tmp_path / source, "--question_key=q.text", f"--answer_key={key}")
         assert [(p["prompt"], p["answer"]) for p in problems] == [(f"{asked[i]} {BOX}", answer)
                                                                   for i, answer in expected]
@@ -448,7 +449,7 @@ def test_sizes_of_mixtures(splits, mix):
 @pytest.fixture
 def prepared(guru, tmp_path, capsys):
     """Return prepared(rows or file, *words), which runs prepare.py and returns (problems, counts,
-    changed, the printed text)."""
+    the printed text)."""
     def prepared(rows, *words, against="none"):
         source = write_jsonl(tmp_path / "in.jsonl", rows) if isinstance(rows, list) else rows
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
@@ -457,7 +458,7 @@ def prepared(guru, tmp_path, capsys):
         manifest = config.read_json(tmp_path / "out/manifest.json")
         printed = capsys.readouterr()
         return (sample.read_problems(tmp_path / "out/problems.jsonl"), manifest["counts"],
-                manifest["counts"], printed.out + printed.err)
+                printed.out + printed.err)
     return prepared
 
 
@@ -485,9 +486,9 @@ def test_problems_inside_an_instruction(prepared, tmp_path, name):
     for test in (asked, [row["question"] for row in around]):
         against = write_jsonl(tmp_path / "test.jsonl",
                               [dict(id=i, prompt=q, answer="1") for i, q in enumerate(test)])
-        problems, counts, changed, _ = prepared(around + others, against=against)
+        problems, counts, _ = prepared(around + others, against=against)
         assert (counts["against"], counts["kept"]) == (30, 5)
-        assert name == "unknown" or changed["form"] == 35 * (not boxed)
+        assert name == "unknown" or counts["answer_forms"] == 35 * (not boxed)
     for i, p in enumerate(problems):
         assert sentence(i) in p["prompt"] and p["prompt"].count(r"\boxed") == 1
         assert not any(form in p["prompt"] for form in ("####", "<answer>", "Answer:"))
@@ -530,9 +531,9 @@ TURNS = [([dict(role="system", content="You teach."), dict(role="user", content=
 
 @pytest.mark.parametrize("prompt, question, earlier", TURNS)
 def test_the_last_question_of_chat_turns(prepared, prompt, question, earlier):
-    [p], _, changed, printed = prepared([dict(prompt=prompt, answer="5")])
-    assert p["prompt"] == f"{question} {BOX}" and changed["turns"] == earlier
-    assert ("turns before the last question" in printed) == bool(earlier)
+    [p], counts, printed = prepared([dict(prompt=prompt, answer="5")])
+    assert p["prompt"] == f"{question} {BOX}" and counts["earlier_turns"] == earlier
+    assert ("1 earlier turns" in printed) == bool(earlier)
 
 
 @pytest.mark.parametrize("prompt", [
@@ -540,7 +541,7 @@ def test_the_last_question_of_chat_turns(prepared, prompt, question, earlier):
     [dict(role="assistant", content="5")], [dict(a=1)], [1, 2]])
 def test_cells_without_text_are_counted(prepared, prompt):
     rows = [dict(prompt=prompt, answer="5"), dict(prompt="2+3?", answer="5")]
-    problems, counts, _, printed = prepared(rows, "--question_key=prompt", "--answer_key=answer")
+    problems, counts, printed = prepared(rows, "--question_key=prompt", "--answer_key=answer")
     assert [p["prompt"] for p in problems] == [f"2+3? {BOX}"]
     assert counts["not_text"] == 1 and "1 not text" in printed
 
@@ -550,7 +551,7 @@ def test_columns_that_belong_to_the_question(prepared):
     for words, prompt, unread in (
             ([], "How many?", "body, level"),
             (["--question_key=body,question"], f"{row['body']}\nHow many?", "level")):
-        [p], _, _, printed = prepared([row], *words)
+        [p], _, printed = prepared([row], *words)
         assert p["prompt"] == f"{prompt} {BOX}" and f"not read: {unread};" in printed
 
 
@@ -649,9 +650,9 @@ KEPT = [
 
 def test_golds_with_doubled_backslashes_are_repaired_or_left_out(prepared):
     rows = [dict(problem=sentence(i), answer=gold) for i, gold in enumerate(REPAIRED)]
-    problems, counts, changed, printed = prepared(rows)
-    assert counts["gold_unread"] == 5 and changed["escaped"] == 8
-    assert "8 golds had doubled backslashes" in printed and "5 gold unread" in printed
+    problems, counts, printed = prepared(rows)
+    assert counts["gold_unread"] == 5 and counts["escaped_golds"] == 8
+    assert "changed: 8 escaped golds" in printed and "5 gold unread" in printed
     wanted = [answers for answers in REPAIRED.values() if answers]
     assert len(problems) == len(wanted)
     right, wrong = (verifier.check_math([(p["answer"], rf"\boxed{{{answers[k]}}}")
@@ -663,7 +664,7 @@ def test_golds_with_doubled_backslashes_are_repaired_or_left_out(prepared):
 def test_golds_of_solutions_and_numbers_and_choices(prepared):
     rows = [dict(problem=sentence(i), answer=gold)
             for i, (gold, _) in enumerate(KEPT)]
-    problems, counts, _, printed = prepared(rows)
+    problems, counts, printed = prepared(rows)
     assert [p["answer"] for p in problems] == [kept for _, kept in KEPT if kept is not None]
     assert counts["several_answers"] == 2 and "2 several answers" in printed
     assert counts["empty"] == 1
