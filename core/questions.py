@@ -32,16 +32,13 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
     question_key=("", "column of the question; a.b = field b of column a"),
     answer_key=("", "column of the answer"),
     against=(AGAINST, "test sets, separated by commas: problems that contain theirs are dropped"))
-# the settings that decide the content of problems.jsonl
-SETTINGS = [*OWN, "model", "max_prompt_tokens", "verifier"]
-# why rows are left out
-LEFT_OUT = """empty not_text several_answers other_form gold_unread against exact
-over_long""".split()
-# what is removed from other rows: chat turns, requests for a form of the answer, backslashes
+SETTINGS = [*OWN, "model", "max_prompt_tokens", "verifier"]  # they decide what is written
+# Why rows are left out
+LEFT_OUT = "empty not_text several_answers other_form gold_unread against exact over_long".split()
+# What is removed from other rows: chat turns, requests for a form of the answer, backslashes
 CHANGED = "earlier_turns answer_forms escaped_golds".split()
-# an answer with more words than this is a worked solution, not a final answer
-SOLUTION = 15
-# what data sets write where there is none
+SOLUTION = 15  # an answer with more words is a worked solution
+# What data sets write if a problem has no answer
 NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|not ?found|nan|n/a|null|tbd|"
                      r"see (?:the )?solution|[-?.\[\]\s]*)[.}]*")
 
@@ -194,9 +191,8 @@ def golds(value):
 def unescape(gold):
     r"""Return a gold with \frac in place of \\frac, the result of escaping a text twice."""
     doubled = r"\\\\(?=[A-Za-z%${}|])"
-    if not re.search(doubled, gold):
-        return gold
-    if all(len(run) % 2 == 0 for run in re.findall(r"\\+", gold)):
+    even = all(len(run) % 2 == 0 for run in re.findall(r"\\+", gold))
+    if even and re.search(doubled, gold):
         return gold.replace(r"\\", "\\")
     # if the gold has a \begin, such as a matrix, \\ may be the end of a row, so leave it
     return gold if r"\begin" in gold else re.sub(doubled, r"\\", gold)
