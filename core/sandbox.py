@@ -149,9 +149,8 @@ class Pool:
 
     def end(self, process):
         """Kill a worker: its fork server and the server's child."""
-        with contextlib.suppress(ProcessLookupError):
+        with process, contextlib.suppress(ProcessLookupError):  # closes the pipes and waits
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(), process.stdin.close(), process.stdout.close()
 
 
 MESSAGE = struct.Struct("d?")  # the verdict, and whether the child's memory has grown
