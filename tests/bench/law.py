@@ -1,12 +1,14 @@
 """How often the verdict is a rise, on planted sweeps whose n* is known.
 
     python tests/bench/law.py 60     # 60 sweeps for each number; about 25 minutes on one core
+    python tests/bench/law.py power 400    # the difference that a night on one GPU detects
 
 In six worlds n* does not rise: one n is best (at the edge or in the middle of the grid), two n are
 tied, all n are equal, or only at large C. In two worlds n* rises as the paper's law, and twice as
 steeply. The noise `kept` is that of the committed logs, and runs of one seed share most of it. The
 noise `stated` is larger, and runs share none. set: how often the n tied at C include the best n.
 """
+import itertools
 import math
 import sys
 from pathlib import Path
@@ -14,8 +16,9 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
 import numpy as np
+from scipy import stats
 
-from core.stats import table, tied, verdict
+from core.stats import difference, table, tied, verdict
 from planted import constant, falls_off, paper, sweep
 
 NS = (8, 32, 128, 512, 2048)
@@ -47,6 +50,22 @@ def best_n(truth, C):
     return {n for n in NS if y[n] >= max(y.values()) - 1e-9}
 
 
+def power(sweeps):
+    """Print the lead of n = 64 on n = 4 at the end that nine of ten sweeps of docs/gpu.md detect:
+    the error is the gap that `tied` allows, less the gap of a sweep in which all n are equal."""
+    for noise, seeds in itertools.product(NOISE, (2, 4)):
+        missing = []
+        for draw in range(sweeps):
+            t = table(sweep(draw, constant(size=0), ns=(4, 16, 64), B_p=8, seeds=seeds, C=76_800,
+                            evals=16, samples=8, **NOISE[noise]))
+            gap, problems, runs = difference(t, 2, 0, -1)
+            level = 0.9 ** 0.5  # for two comparisons
+            error = math.hypot(stats.norm.ppf(level) * problems,
+                               stats.t.ppf(level, t.df[-1]) * runs)
+            missing.append(error - gap)
+        print(f"{noise}, {seeds} seeds: {100 * np.quantile(missing, 0.9):.1f} points", flush=True)
+
+
 def main(sweeps):
     for noise, sds in NOISE.items():
         for name, truth in WORLDS.items():
@@ -69,4 +88,4 @@ if __name__ == "__main__":
     if "--help" in sys.argv:
         sys.exit(print(__doc__))
     counts = [int(word) for word in sys.argv[1:] if word.isdigit()]
-    main(counts[0] if counts else 60)
+    (power if "power" in sys.argv else main)(counts[0] if counts else 60)
