@@ -26,6 +26,7 @@ try:
     import frontier
     from config import BadInput, command, complete, derive, entry
     from core import stats
+    from core.log import save_csv
     from core.runs import folders_of
     from core.sweep import preset_words
 except ModuleNotFoundError:  # copied without the rest, for --points
@@ -263,17 +264,6 @@ def surer(t, p, row, folder):
     return reason, f"bash run_sweep.sh {run['recipe']} {shlex.join(dict.fromkeys(kept))}"
 
 
-def save_table(path, found, metric):
-    """Write the tables {name: (panel, rows)} of rewards in `metric` to one CSV."""
-    with open(path, "w", newline="") as file:
-        out = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
-        out.writeheader()
-        for name, (_, rows) in found.items():
-            for r in rows:
-                floats = {key: f"{x:.5g}" for key, x in r.items() if isinstance(x, float)}
-                out.writerow(r | floats | dict(metric=metric, panel=name))
-
-
 # --------------------------------------------------------------------------------------------------
 # Points of your own
 
@@ -342,7 +332,8 @@ def main(argv):
     if row is None:
         raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")
     folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / f"prescription{suffix}.csv", found, metric)
+    save_csv(folder / f"prescription{suffix}.csv", COLUMNS,
+             (r | dict(metric=metric, panel=name) for name, (_, rs) in found.items() for r in rs))
     stars = [] if view == "fixed_B" else [r | (dict(panel=f"B_p={r['B_p']}") if view == "fixed_Bp"
                                                else {}) for r in rows]
     plots.law(t, panels, laws, stars, "updates" if view == "fixed_B" else cfg["unit"],

@@ -10,7 +10,6 @@ The first section is the paper's method (section 4): record-breaking points -> a
 -> the highest curve at each C. The second uses core/stats.py: means, intervals, ties. A view is a
 way to group cells, see `groups`. Writes frontier.csv and .png, or frontier_VIEW.*.
 """
-import csv
 from collections import Counter
 from pathlib import Path
 
@@ -20,10 +19,11 @@ from scipy.special import expit
 
 from config import BadInput, entry, parse
 from core import plots, stats
-from core.log import atomic_write
+from core.log import save_csv
 from core.runs import folders_of, read_sweep
 
 BIN = 0.005  # the width of a bin of rewards, see `record_breaking`
+COLUMNS = "panel C B_p n lr_base reward lo hi tied".split()
 PANELS = ("fixed_Bp", "fixed_B", "joint")  # the views of this file; tools/views.py has the others
 
 
@@ -187,16 +187,14 @@ def report_lines(t, panels, dropped):
                f"tied: {plots.cells_text(t, p['tied'][-1])}")
 
 
-def save_csv(path, t, panels):
-    """Write a row for each panel and budget. fit_sigmoid.py --points reads its columns C and n."""
-    with atomic_write(path) as part, open(part, "w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow("panel C B_p n lr_base reward lo hi tied".split())
-        for name, p in panels.items():
-            for k, i in enumerate(p["top"]):
-                out.writerow([name, f"{p['C'][k]:.6g}", *t.cells[i],
-                              *(f"{p[key][k]:.4f}" for key in ("reward", "lo", "hi")),
-                              " ".join(f"{t.cells[c][0]}x{t.cells[c][1]}" for c in p["tied"][k])])
+def csv_rows(t, panels):
+    """Yield a row for each panel and budget. fit_sigmoid.py --points reads its columns C and n."""
+    for name, p in panels.items():
+        for k, i in enumerate(p["top"]):
+            B_p, n, lr = t.cells[i]
+            yield dict(panel=name, C=p["C"][k], B_p=B_p, n=n, lr_base=lr, reward=p["reward"][k],
+                       lo=p["lo"][k], hi=p["hi"][k],
+                       tied=" ".join("{}x{}".format(*t.cells[c][:2]) for c in p["tied"][k]))
 
 
 def main(argv):
@@ -209,7 +207,7 @@ def main(argv):
         VIEWS[cfg["view"]](cfg, f"{name}.png")
         return print(f"figure: {name}.png")
     t, panels, dropped = analyse(cfg, cfg["view"], cfg["metric"])
-    save_csv(f"{name}.csv", t, panels)
+    save_csv(f"{name}.csv", COLUMNS, csv_rows(t, panels))
     plots.frontier(t, panels, cfg, f"{name}.png")
     print(*report_lines(t, panels, dropped), f"figure: {name}.png   numbers: {name}.csv", sep="\n")
 

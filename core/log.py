@@ -4,6 +4,7 @@
     progress(folder), finished(cfg, folder)        # how far a run is; whether it has ended
 """
 import contextlib
+import csv
 import gzip
 import json
 import math
@@ -43,6 +44,15 @@ def save_json(path, value, indent=1):
     """Write a JSON file atomically."""
     with atomic_write(path) as part:
         part.write_text(json.dumps(finite(value), indent=indent) + "\n")
+
+
+def save_csv(path, columns, rows):
+    """Write these columns of dicts as a CSV file, atomically, floats with five digits."""
+    with atomic_write(path) as part, open(part, "w", newline="") as file:
+        out = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
+        out.writeheader()
+        for row in rows:
+            out.writerow({key: f"{x:.5g}" if isinstance(x, float) else x for key, x in row.items()})
 
 
 def append(file, record):
