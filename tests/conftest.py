@@ -42,7 +42,8 @@ PATIENCE = 900  # seconds until a process counts as hung; a busy machine can be 
 def signals():
     """Reset the signal handlers before each test, because a run in this process replaces them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @functools.cache
@@ -69,13 +70,15 @@ def warm_python():
     return str(python)
 
 
-def run_script(name, *words, cwd=ROOT, env=None):
+def run_script(name, *words, cwd=ROOT, env=None, check=False):
     """Run a script of the repository, or a module such as core.sweep; return Done.
 
     code is minus the signal's number if a signal ended the script. env is added to the environment.
+    check: assert that the script succeeds.
     """
     script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]
     done = capture([warm_python(), *script, *map(str, words)], cwd, env=os.environ | (env or {}))
+    assert done.returncode == 0 or not check, done.stderr
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -196,8 +199,7 @@ def world():
         for made, name in ((w.problems, "data/arithmetic/prepare.py"),
                            (w.splits / "difficulty.json", "sample.py")):
             if not made.exists():
-                done = run_script(name)
-                assert done.code == 0, done.stderr
+                run_script(name, check=True)
     return w
 
 

@@ -25,6 +25,14 @@ def page(capsys, main, *words):
     return capsys.readouterr().out
 
 
+@pytest.fixture
+def figures(monkeypatch):
+    """Return a list of the figures that are drawn."""
+    drawn, write = [], plots.write
+    monkeypatch.setattr(plots, "write", lambda fig, path: drawn.append(fig) or write(fig, path))
+    return drawn
+
+
 # ---- core/runs.py --------------------------------------------------------------------------------
 
 @pytest.fixture
@@ -44,6 +52,7 @@ def test_a_run_is_read_as_written(logs):
                         ("gpu_hours", 3.6 / 256 / 3600)):
         C = runs.read_run(log, unit=unit)["C"]
         assert np.allclose(C, [r["rollouts"] * scale for r in evals]), unit
+        assert math.isclose(stats.budget_of(runs.read_run(log, unit=unit)), 200_000 * scale), unit
     for metric, value in (("best@4", lambda c: c > 0), ("worst@4", lambda c: c == 4),
                           ("best@2", lambda c: 1 - (4 - c) * (3 - c) / 12)):
         got = runs.read_run(log, metric)["reward"]
@@ -62,6 +71,9 @@ def test_hours_of_thinned_logs_and_of_wall_clock():
     assert runs.hours_of(thinned, 2) == {0: 0, 4: 24 / 3600, 10: 48 / 3600}
     assert runs.hours_of([dict(step=4, wall_s=7200)], 3) == {0: 0, 4: 6}
     assert runs.hours_of([dict(step=4)], 1) == {}
+    windows = runs.training_evals([dict(rollouts=i, reward=i / 9) for i in range(1, 10)],
+                                  dict(B_p=1, n=2, eval_every=3))
+    assert [r["rollouts"] for r in windows] == [2, 5, 8]
 
 
 def test_copies_of_a_problem_count_once():
@@ -135,7 +147,8 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
         edit(path, config_of(D=int(last) * 32))
     used, _ = runs.read_sweep(logs[1], epochs=1)
     assert [r["step"][-1] for r in used if r["n"] == 8] == [last]
-    edit(log, lambda r: r | dict(status="diverged") if r["type"] == "end" else r)
+    edit(log, lambda r: r | dict(status="diverged") if r["type"] == "end" else r
+         if r["type"] != "eval" or r["step"] <= last else None)
     t = stats.table(runs.read_sweep(logs[1], epochs=1)[0])  # it diverged after this epoch
     assert "diverged" not in {r["status"] for r in t.runs}
     rows = fit.tables(t, {}, "fixed_Bp", None, epochs=1)["joint"][1]
@@ -255,6 +268,7 @@ def test_held_out_rewards_have_no_winners_curse():
 @pytest.mark.parametrize("truth, ns, word", [
     (paper(3), (8, 32, 128, 512), "rises"), (constant(32, 3), (8, 32, 128), "undecided"),
     (constant(size=0), (8, 32, 128), "undecided"),
+    (lambda B_p, n, C: 0.5 + 0.1 * ((n == 8) != ((C > 9e5) & (C < 1.8e6))), (8, 32), "undecided"),
     (lambda B_p, n, C: falls_off(n, C, 10 - law(C), 3), (4, 16, 64, 256), "falls")])
 def test_verdicts(truth, ns, word):
     t = stats.table(sweep(1, truth, ns=ns, seeds=4, evals=60, seed_sd=0.01))
@@ -290,6 +304,8 @@ def test_the_verdict_takes_each_n_at_its_own_lr():
 
 
 def test_what_the_test_cannot_use():
+    y = np.array([0, 9, 0, 0, 0, 9.0])  # n = 8 leads in the middle window, n = 32 in the last
+    assert stats.law_test(np.array([8, 32]), 3, y, np.eye(6), 0 * np.eye(6), 30)[0] < 0.05
     one_n = stats.table(sweep(0, paper(), ns=(32,), seeds=2))
     assert stats.verdict(one_n, [0])["p"] is None
     short = stats.table(sweep(0, paper(), ns=(8, 512), seeds=2, C=60_000, evals=6))
@@ -320,6 +336,8 @@ def test_sigmoids_and_n_star_of_the_paper():
     same = star["n"] == np.array([8, 16, 32])[curves.argmax(0)]
     assert same.mean() > 0.95 and np.allclose(star["reward"], curves.max(0), atol=2e-3)
     assert star["n"][-1] == 32
+    flat = run(8, 0, C, np.minimum(np.log10(C) / 10, 0.5))  # no record after C = 1e5
+    assert frontier.n_star([flat])["reward"][-1] < 0.52
 
 
 def test_n_star_lies_between_the_n_that_ran():
@@ -330,7 +348,7 @@ def test_n_star_lies_between_the_n_that_ran():
     assert frontier.interpolate_n(edge, np.array([128]))[0] == 128
 
 
-def test_views_are_ways_to_group_cells(tmp_path, capsys):
+def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
     write(tmp_path, ns=(8, 16, 32), B_ps=(8, 16), C=400_000, evals=20, P=40)
     for view, panels in (("fixed_Bp", ["B_p=8", "B_p=16"]), ("joint", ["joint"]),
                          ("fixed_B", ["B=128", "B=256"])):
@@ -340,17 +358,26 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys):
         with open(tmp_path / f"{name}.csv") as file:
             rows = list(csv.DictReader(file))
         assert list(dict.fromkeys(r["panel"] for r in rows)) == panels
+        shown = [float(x) for x in re.findall(r"\[(.+), (.+)\]", text)[-1]]
+        assert np.allclose(shown, [float(rows[-1][key]) for key in ("lo", "hi")], atol=1e-3)
         border = imread(tmp_path / f"{name}.png")[:, [0, -1], :3]
         assert border.min() == 1  # no text is cut off at a side
         said = page(capsys, fit.main, f"--runs={tmp_path}", f"--view={view}")
         assert "python train_grpo.py" in said
+    assert "--B_p=8 --n=32 --C=" in said and "(8, 32)" in said  # of the largest B
     for row in rows:  # fixed_B counts updates and stays within the batch
         assert int(row["B_p"]) * int(row["n"]) <= int(row["panel"][2:])
         assert float(row["C"]) <= 400_000 / 64
     page(capsys, frontier.main, f"--runs={tmp_path}", "--view=training")
     assert (tmp_path / "frontier_training.png").stat().st_size > 10_000
+    assert len(figures[-1].axes[0].lines) == 3  # the runs of one B_p
     with pytest.raises(BadInput, match="one lr_base"):
         frontier.main([f"--runs={tmp_path}", "--view=lr"])
+    write(tmp_path, lambda B_p, n, C: 0.3 + 0.4 * (n == 8) + 0 * C, ns=(8, 16, 32), B_ps=(8, 16),
+          C=400_000, evals=20, P=40, words=["--lr_base=2e-6"])
+    text = page(capsys, frontier.main, f"--runs={tmp_path}", "--view=lr")
+    for n, lr in ((8, 2), (16, 1), (32, 1)):
+        assert text.count(f"n = {n}: lr_base = {lr}e-06, tied: {lr}e-06\n") == 2
 
 
 def test_the_frontier_hands_over_where_it_was_planted(tmp_path):
@@ -358,6 +385,9 @@ def test_the_frontier_hands_over_where_it_was_planted(tmp_path):
     p = frontier.panel(t, [0, 1, 2])
     ns = [t.cells[i][1] for i in p["top"]]
     assert ns == sorted(ns) and set(ns) == {8, 32, 128}
+    _, [[ax]] = plots.canvas(1, 1, (3, 3))
+    plots.draw_n(ax, t, p)
+    assert next(x for x in ax.lines if x.get_label() == "best n").get_ydata().tolist() == ns
     for C, a, b, clear in p["switches"]:
         middle = (math.log2(a) + math.log2(b)) / 2  # a wrong n costs more above than below
         at = np.interp(middle, law(np.geomspace(1e5, 4e6, 500)), np.geomspace(1e5, 4e6, 500))
@@ -410,6 +440,8 @@ def test_numbers_of_a_mixed_sweep(mixed_sweep):
     equal([law["ahead"]["gap"], law["ahead"]["half"]], 0.028586, 0.031654)
     assert frontier.groups(t, "fixed_B") == {'B=256': [0, 2], 'B=1024': [0, 1, 2, 3, 4]}
     assert frontier.panel(t, [0, 2], whole=True)["C"][-1] == pytest.approx(4e+06, rel=1e-3)
+    equal([fit.law_of(t, p, "joint")["plateau"]], 76.178)
+    assert "about 3 more seeds" in fit.verdict_text(law | dict(seeds=10, curve=None))
     rows = [fit.prescribe(t, p, C) for C in (3e5, 2e6, 9e6)]
     assert [(r["n"], r["M"], r["status"]) for r in rows] == [
         (8, 1171, "observed"), (128, 488, "observed"), (128, 2197, "extrapolated")]
@@ -450,7 +482,8 @@ def test_the_law_of_a_planted_rise():
 def swept(tmp_path_factory):
     """Return a sweep of three n and two seeds with a planted rise."""
     folder = tmp_path_factory.mktemp("swept")
-    write(folder, paper(4), seeds=(0, 1), P=200, words=["--D=1000"])
+    for (*_, seed), log in write(folder, paper(4), seeds=(0, 1), P=200, words=["--D=1000"]).items():
+        edit(log, lambda r: r | dict(train_set_hash=seed) if r["type"] == "header" else r)
     return folder
 
 
@@ -512,6 +545,7 @@ def test_cautions():
     assert any("one seed" in text for text in said)
     for solved in (0, 1):
         same = stats.table([run(n, s, C, 0 * rise + solved) for n in (8, 16) for s in (0, 1)])
+        assert frontier.panel(same, [0, 1])[("lo", "hi")[solved]][-1] == solved
         assert [*fit.cautions(same, {}, dict(cell=0, budget=5))] == [
             f"the reward is always {solved}, so no n is better than another"]
 
@@ -545,13 +579,15 @@ def test_budgets_that_no_run_covers():
     assert not set(np.flatnonzero(between)) & set(p["j"]) and np.isfinite(p["reward"]).all()
 
 
-def test_points_of_a_file(tmp_path, capsys):
+def test_points_of_a_file(tmp_path, capsys, figures):
     path = tmp_path / "mine.csv"
     C = np.geomspace(1e5, 4e6, 12)
     path.write_text("# n*(C)\nn,C\n" + "".join(f"{2 ** law(c)},{c}\n" for c in C[::-1]))
     text = page(capsys, fit.main, f"--points={path}", "--C=1e6")
     assert "plateau n = 45" in text and "C = 1M: B_p = 32, n = " in text
     assert (tmp_path / "law_mine.png").exists()
+    line = next(x for x in figures[0].axes[0].lines if x.get_label() == "fitted law")
+    assert np.allclose(np.log2(line.get_ydata()), law(line.get_xdata()), atol=0.02)
     for word in ("--B_p=0", "--B_p=x", "--C=0", "--C=inf", "--C=nan"):
         with pytest.raises(BadInput, match=word):
             fit.main([f"--points={path}", word])
@@ -581,7 +617,11 @@ def test_one_n_and_one_seed_and_nine_n(tmp_path, capsys):
 
 def test_bad_sweeps_end_in_one_line(tmp_path, logs):
     (tmp_path / "empty").mkdir()
+    write(tmp_path / "begun", ns=(8,), C=2000, evals=1)
+    edit(next(tmp_path.glob("begun/*/log.jsonl")), lambda r: r if r.get("step", 0) == 0 else None)
     for words, why in ((["--runs=none"], "no run to analyse"),
+                       ([f"--runs={tmp_path / 'begun'}"],
+                        "begun.*no run to analyse.*fewer than two evaluations"),
                        ([f"--runs={tmp_path / 'empty'}"], "no run to analyse"),
                        ([f"--runs={logs[1]}", "--metric=best@9"], "needs 9 rollouts"),
                        ([f"--runs={logs[1]}", "--eval_set=aime"], "evaluations of `aime`"),
@@ -605,9 +645,7 @@ def test_numbers_as_text_and_colours():
     assert plots.plural(1, "run") == "1 run" and plots.plural(2, "run") == "2 runs"
 
 
-def test_committed_runs_give_the_answer_of_the_readme(capsys, tmp_path):
-    text = page(capsys, fit.main, f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}")
-    assert re.search(r"p = 0\.\d", text) and "49.2k" in text
+def test_the_report_of_the_committed_runs_by_another_metric(capsys, tmp_path):
     text = page(capsys, fit.main, f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}",
                 "--metric=reward", "--C=1e6")
     assert "reward = val reward" in text and "1M*" in text and "To be surer" not in text

@@ -228,7 +228,7 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     "--top_p=1.1", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8",
     "--samples=0", "--verify_s=1e7", "--metric=pass@4", "--metric=avg@0", "--metric=rewards",
     "--ns=2,4", "--seeds=", "--bps=x", "--ns=0", "--ns=1", "--bps=0", "--lrs=1e-4,2e-4", "--lrs=0",
-    "--kl_coef=-1", "--grad_clip=-1", "--recipe=hrad", "--engine=none", "--lr_scaling=squared"])
+    "--kl_coef=-1", "--grad_clip=-1", "--recipe=hrad", "--engine=none", "--algo=reinforce"])
 def test_impossible_values_name_the_key(words):
     with pytest.raises(BadInput, match=f"^{words.split('=')[0]}=") as e:
         parse(words.split())
@@ -242,6 +242,8 @@ def test_a_run_needs_one_update_within_b_max():
     check_run(parse(["--B_p=8", "--n=400", "--C=1e4", "--B_max=0"]))  # 0 = no limit
     with pytest.raises(BadInput, match="B_p n = 32 is above B_max=31"):
         check_run(parse(["--B_p=8", "--n=4", "--B_max=31"]))
+    with pytest.raises(BadInput, match="nearest B_p is 8"):
+        C.check_processes(parse(["--B_p=3"]), 8)
     with pytest.raises(BadInput, match="C=31: below one update of B_p n = 32"):
         check_run(parse(["--B_p=8", "--n=4", "--C=31"]))
 

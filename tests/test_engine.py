@@ -109,6 +109,8 @@ def test_rollouts_do_not_depend_on_gen_batch(hf):
     whole = draw(hf)
     for gen_batch in (1, 3, 8, 17):
         assert same_rollouts(whole, draw(hf, gen_batch=gen_batch))
+    stream = engine.HFEngine(*hf[:2], parse(["--gen_batch=17"])).stream(hf[2], 8, range(6))
+    assert [list(js) for js, _ in stream] == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_the_output_layer_is_not_copied_for_each_prompt(hf):

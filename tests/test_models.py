@@ -151,9 +151,13 @@ def test_a_model_whose_log_probs_differ_is_refused():
     ("Granite", []), ("Gemma2", ["--recipe=easy"]), ("Qwen3Next", []), ("FalconH1", []),
     ("Qwen3Next", ["--activation_checkpointing=true"]),
     ("GPT2", ["--algo=ppo", "--activation_checkpointing=true"]), ("GPTNeoX", ["--algo=ppo"])])
-def test_families_train_on_what_their_engine_samples(run, family, words):
+def test_families_train_on_what_their_engine_samples(run, monkeypatch, family, words):
+    lrs, update = [], train_grpo.update
+    monkeypatch.setattr(train_grpo, "update", lambda learner, *rest: lrs.append(
+        learner.trained()[-1][2].param_groups[0]["lr"]) or update(learner, *rest))
     steps = [r for r in run(tiny_model(family), *words) if r["type"] == "step"]
     assert len(steps) == 2 and max(r["tis_mean"] for r in steps) < 1e-5
+    assert "--algo=ppo" not in words or lrs == pytest.approx([1e-6, 2e-6])  # critic_lr warms up too
 
 
 def test_a_model_without_a_cache_of_keys_is_refused():
