@@ -395,9 +395,10 @@ def test_the_frontier_hands_over_where_it_was_planted(tmp_path):
     assert (p["lo"] <= p["reward"]).all() and (p["reward"] <= p["hi"]).all()
 
 
-@pytest.fixture(scope="module")
-def mixed_sweep():
-    """Return the table of a sweep with two B_p, two lr_base for larger n, and n = 8 ended early."""
+def test_numbers_of_a_mixed_sweep():
+    """All numbers of the table, the frontier and the report, as they were when the benchmarks on
+    planted and real sweeps were made with them. The sweep has two B_p, two lr_base for larger n,
+    and n = 8 that ended early."""
     rows = sweep(1, paper(2), ns=(8, 32, 128), evals=20, P=60)
     rows += sweep(1, paper(2), ns=(16, 64), B_p=16, seeds=2, evals=20, P=60)
     rows += [r | dict(lr_base=2e-6, reward=r["reward"] * (0.96 + r["seed"] / 100))
@@ -408,13 +409,7 @@ def mixed_sweep():
     for r in rows:
         r["config"] |= dict(n_train=8)
         r["D"] = 500
-    return stats.table(rows)
-
-
-def test_numbers_of_a_mixed_sweep(mixed_sweep):
-    """All numbers of the table, the frontier and the report, as they were when the benchmarks on
-    planted and real sweeps were made with them."""
-    t, j = mixed_sweep, 30
+    t, j = stats.table(rows), 30
 
     def equal(got, *want):
         assert np.allclose(np.hstack(got), want, rtol=2e-4, atol=2e-5), np.round(np.hstack(got), 5)

@@ -354,6 +354,8 @@ def test_shipped_rates_of_some_of_the_problems(own, tmp_path):
     sample.main(words)
     (more,) = read_log(out / "pass_rates.jsonl")[len(came):]
     assert (more["id"], more["samples"]) == ("new", 4)
+    sample.main([*words, "--s_zero=8"])  # levels that were not asked for at first
+    assert json.loads((out / "difficulty.json").read_text())["s_zero"] == 8
 
 
 def test_rates_of_another_measurement_are_not_used(own, tmp_path, capsys):

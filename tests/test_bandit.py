@@ -157,16 +157,14 @@ def test_a_log_depends_only_on_its_config(tmp_path, capsys):
 def swept(tmp_path_factory, script):
     """Return the folder of a sweep of the toy, n = 2, 16 and 128."""
     runs = tmp_path_factory.mktemp("bandit")
-    done = script("bandit_toy.py", "sweep", "--ns=2 16 128", "--C=65536", "--eval_every=4096",
-                  "--seeds=0 1", f"--runs={runs}")
-    assert done.code == 0, done.stderr
+    script("bandit_toy.py", "sweep", "--ns=2 16 128", "--C=65536", "--eval_every=4096",
+           "--seeds=0 1", f"--runs={runs}", check=True)
     return runs
 
 
 def test_the_analysis_runs_on_it_unchanged(swept, script):
     for name, *words in (("frontier.py", "--view=joint"), ("fit_sigmoid.py",)):
-        done = script(name, *words, f"--runs={swept}")
-        assert done.code == 0, done.stderr
+        done = script(name, *words, f"--runs={swept}", check=True)
         assert name != "frontier.py" or "6 runs used, 0 dropped" in done.stdout
     assert "train_grpo.py" not in done.stdout  # that command would train a language model
 

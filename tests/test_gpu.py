@@ -105,10 +105,8 @@ def test_chunks_of_the_head_save_memory():
 @pytest.mark.parametrize("name", ["hf", "vllm"])
 def test_a_run(world, script, tmp_path, name):
     """Make five updates with the engine in bf16. With stale weights tis_mean would be large."""
-    done = script("train_grpo.py", f"--engine={name}", "--device=cuda", "--B_p=8", "--n=8",
-                  "--C=320", "--lr_base=2e-3", "--warmup=0", "--gpu_memory=0.3",
-                  f"--out={tmp_path}")
-    assert done.code == 0, done.stderr
+    script("train_grpo.py", f"--engine={name}", "--device=cuda", "--B_p=8", "--n=8", "--C=320",
+           "--lr_base=2e-3", "--warmup=0", "--gpu_memory=0.3", f"--out={tmp_path}", check=True)
     log = read_log(tmp_path / "log.jsonl")
     steps = [r for r in log if r["type"] == "step"]
     assert log[0]["device"].startswith("cuda") and log[0]["engine"] == name

@@ -17,16 +17,11 @@ TRAIN = [
     ("A shop sold 48 lamps in April, and half as many in May. How many lamps did it sell in both "
      "months together?",
      "In May it sold 48/2 = <<48/2=24>>24 lamps.\nIn all 48+24 = <<48+24=72>>72.\n#### 72"),
-    ("A farm has 617 hens and each lays two eggs. How many eggs are there?",
-     "617 * 2 = <<617*2=1234>>1,234 eggs\n#### 1,234"),
     ("It was 3 degrees and fell by 8 degrees in the night. What is the temperature in the morning?",
      "3 - 8 = <<3-8=-5>>-5\n#### -5"),
-    ("A baker sells 3 loaves for 2.50 dollars each. How many dollars does the baker get for them?",
-     "3 * 2.5 = <<3*2.5=7.5>>7.5\n#### 7.5"),
     ("Mia gets 16 apples every day and eats three. She sells the others at $2 each. What does she "
      "earn per day?", "(16 - 3) * 2 = 26\n#### 26")]
-TEST = [("Mia gets 16 apples every day and eats three. She sells the others at $2 each. What does "
-         "she earn per day?", "(16 - 3) * 2 = 26\n#### 26"),
+TEST = [TRAIN[-1],
         ("A scarf takes 2 balls of red wool and half as much white wool. How many balls of wool "
          "does it take?", "2/2 = 1 and 2 + 1 = 3\n#### 3")]
 
@@ -40,23 +35,21 @@ def made(tmp_path_factory):
         path.parent.mkdir(parents=True)
         pq.write_table(pa.table(list(zip(*rows)), ["question", "answer"]), path)
     (data / "defaults.json").write_text('{"model": "none"}')  # also of the test problems
-    done = run_script("data/gsm8k/prepare.py", f"--data={data}")
-    assert done.code == 0, done.stderr
-    return data, done.stdout
+    return data, run_script("data/gsm8k/prepare.py", f"--data={data}", check=True).stdout
 
 
 def test_problems(made):
-    """The number after #### is the answer, with commas and signs. A training problem that equals a
-    test problem is left out."""
+    """The number after #### is the answer. A training problem that equals a test problem is left
+    out."""
     data, printed = made
     train, test = (read_problems(data / name) for name in ("problems.jsonl", "test/problems.jsonl"))
-    assert [p["answer"] for p in train] == ["72", "1,234", "-5", "7.5"]
+    assert [p["answer"] for p in train] == ["72", "-5"]
     assert [p["answer"] for p in test] == ["26", "3"]
     assert all(p["prompt"].endswith("within \\boxed{}.") for p in train + test)
-    assert [p["id"] for p in train] == [f"gsm8k-{i:05d}" for i in range(4)]
+    assert [p["id"] for p in train] == [f"gsm8k-{i:05d}" for i in range(2)]
     assert test[0]["id"] == "gsm8k-test-00000" and "1 against" in printed
     manifest = read_json(data / "manifest.json")
-    assert manifest["counts"]["against"] == 1 and manifest["counts"]["kept"] == 4
+    assert manifest["counts"]["against"] == 1 and manifest["counts"]["kept"] == 2
     again = run_script("data/gsm8k/prepare.py", f"--data={data}")
     assert again.code == 0 and again.stdout.count("exists already") == 2
 
@@ -67,8 +60,7 @@ def test_a_measurement_of_some_problems(world, tmp_path):
              f"--out={tmp_path}", "--max_new_tokens=23"]
     ids = []
     for count in (12, 20):
-        done = run_script("sample.py", *words, f"--measure={count}")
-        assert done.code == 0, done.stderr
+        run_script("sample.py", *words, f"--measure={count}", check=True)
         lines = [r for r in read_log(tmp_path / "pass_rates.jsonl") if "id" in r]
         ids.append([r["id"] for r in lines])
         assert len(set(ids[-1])) == len(lines) == count

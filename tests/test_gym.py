@@ -316,13 +316,11 @@ def test_begin(tiny, tmp_path):
     tokenizer = engine.load_tokenizer(tiny.model)
     plain = sample.read_problems(tiny.train)[:2]
     begun = [dict(p, begin="12") for p in plain]
-    ids, more = sample.tokenize(plain, tokenizer), sample.tokenize(begun, tokenizer)
-    assert [b[:len(a)] for a, b in zip(ids, more)] == ids
-    assert {tokenizer.decode(b[len(a):]).replace(" ", "") for a, b in zip(ids, more)} == {"12"}
     tokenizer.chat_template = ("{{ messages[0]['content'] }}"
                                "{% if add_generation_prompt %}={% endif %}")
     ids, more = sample.tokenize(plain, tokenizer), sample.tokenize(begun, tokenizer)
-    assert [b[:len(a)] for a, b in zip(ids, more)] == ids and len(more[0]) == len(ids[0]) + 2
+    assert [b[:len(a)] for a, b in zip(ids, more)] == ids
+    assert {tokenizer.decode(b[len(a):]).replace(" ", "") for a, b in zip(ids, more)} == {"12"}
     assert sample.set_hash(plain) == sample.set_hash([dict(p, begin="") for p in plain])
     assert sample.set_hash(plain) != sample.set_hash(begun)
     (tmp_path / "p.jsonl").write_text('{"id": 1, "prompt": "a", "answer": "b", "begin": 3}\n')

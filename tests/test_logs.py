@@ -23,9 +23,9 @@ OF_TRL = ["--B_p=4", "--n=4", "--samples=4"]
 @pytest.fixture
 def run(script, tmp_path):
     """Return run(source, *words, out=FOLDER), which runs data/logs/prepare.py and returns Done."""
-    def run(source, *words, out="out"):
+    def run(source, *words, out="out", check=False):
         return script("data/logs/prepare.py", f"--source={source}", f"--out={tmp_path / out}",
-                      f"--problems={P}", *words)
+                      f"--problems={P}", *words, check=check)
     return run
 
 
@@ -33,8 +33,7 @@ def run(script, tmp_path):
 def read(run, tmp_path):
     """Return read(source, *words, out=FOLDER), which returns the only run and the printed text."""
     def read(source, *words, out="out"):
-        done = run(source, *words, out=out)
-        assert done.code == 0, done.stderr
+        done = run(source, *words, out=out, check=True)
         return records(tmp_path / out), done.stdout
     return read
 
@@ -46,11 +45,6 @@ def records(folder):
     log = read_log(path)
     return SimpleNamespace(folder=path.parent, header=log[0], end=log[-1], **{
         kind: {r["step"]: r for r in log if r["type"] == kind} for kind in ("step", "eval")})
-
-
-def read_all(folder):
-    """Return {n: records} of the runs below `folder`."""
-    return {log[0]["config"]["n"]: log for log in map(read_log, folder.glob("*/log.jsonl"))}
 
 
 # ---- Writers -------------------------------------------------------------------------------------
@@ -112,11 +106,11 @@ def write_chart(path, runs):
 
 def both(script, run, folder, *words):
     """Return {n: log} of the two runs that prepare.py writes and frontier.py reads; the text."""
-    done = run(*words)
-    assert done.code == 0, done.stderr
+    done = run(*words, check=True)
     table = script("frontier.py", f"--runs={folder}", "--metric=avg@4")
     assert table.code == 0 and "2 runs used, 0 dropped" in table.stdout, table.stderr
-    return read_all(folder), done.stdout
+    found = map(read_log, folder.glob("*/log.jsonl"))
+    return {log[0]["config"]["n"]: log for log in found}, done.stdout
 
 
 def test_verl(script, run, tmp_path):

@@ -165,17 +165,11 @@ def test_from_a_parquet_to_splits(world):
     first = [r["correct"] / 16 for r in lines if r["samples"] == 16]
     # the verifier finds right and wrong answers
     assert min(first) == 0 and max(first) > 0.8 and 0.1 < np.mean(first) < 0.8
-    drawn = {r["id"]: r["samples"] for r in lines}  # the last line of each
-    spent = sum(drawn.values())
-    assert spent < 64 * len(problems)
-    assert f"levels by 64 rollouts: {spent:,} rollouts in all" in world.said
     for name in ("easy", "hard", "very_easy", *sample.LEVELS):
         path = world.splits / f"{name}_val.jsonl"
         short = not path.exists() or len(sample.read_problems(path)) < 8
         assert bool(re.search(rf"^  {name} .*fewer than --n_val=8 to validate on", world.said,
                               re.M)) == short, world.said
-    assert {"easy_val.jsonl", "hard_val.jsonl",
-            "difficulty.png"} <= {p.name for p in world.splits.iterdir()}
 
 
 def test_shards_measure_the_same(world, tmp_path, monkeypatch):
@@ -267,11 +261,10 @@ def trained(world, script):
     out = world.folder / "runs/one"
     sets = [world.splits / "easy_val.jsonl", world.splits / "very_easy_val.jsonl",
             world.folder / "aime24/problems.jsonl"]
-    done = script("train_grpo.py", *world.words, f"--train_set={world.data / 'problems.jsonl'}",
-                  "--val_set=" + ",".join(map(str, sets)), "--recipe=easy", "--B_p=8", "--n=8",
-                  "--lr_base=2e-3", "--eval_every=320", "--save_every=0", "--keep_at=320",
-                  "--pass_at=0 320", "--s=12", "--sample_every=1", "--C=640", f"--out={out}")
-    assert done.code == 0, done
+    script("train_grpo.py", *world.words, f"--train_set={world.data / 'problems.jsonl'}",
+           "--val_set=" + ",".join(map(str, sets)), "--recipe=easy", "--B_p=8", "--n=8",
+           "--lr_base=2e-3", "--eval_every=320", "--save_every=0", "--keep_at=320",
+           "--pass_at=0 320", "--s=12", "--sample_every=1", "--C=640", f"--out={out}", check=True)
     return out, sets
 
 

@@ -57,13 +57,10 @@ def refused(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("word, names", [
-    ("--lr_bse=1", ["lr_bse=1", "lr_base"]), ("--n=1", ["--n=1", "2 or more"]),
-    ("--B_max=3", ["--B_p=2 --n=2", "B_max=3"]),
-    ("--C=3", ["--C=3", "one update"]), ("--D=17", ["--D=17", "16 problems"]),
-    ("--top_p=0.9", ["--top_p=0.9", "tis_cap"]), ("--k=5", ["--k=5", "samples=4"]),
-    ("--config=missing.json", ["missing.json"]), ("--algo=ppo --n_train=2", ["--n_train=2", "PPO"]),
+    ("--lr_bse=1", ["lr_bse=1", "lr_base"]), ("--B_max=3", ["--B_p=2 --n=2", "B_max=3"]),
+    ("--D=17", ["--D=17", "16 problems"]), ("--config=missing.json", ["missing.json"]),
+    ("--algo=ppo --n_train=2", ["--n_train=2", "PPO"]),
     ("--algo=ppo --zero_var_filter=all", ["--zero_var_filter=all", "PPO"]),
-    ("--algo=reinforce", ["--algo=reinforce", "ppo"]),
     ("--algo=ppo --lora_rank=4", ["--lora_rank=4: PPO"]),
     ("--lora_rank=-1", ["--lora_rank=-1: must be 0 or more"]),
     ("--keep_at=1e52e5", ["--keep_at=1e52e5"]), ("--gpu_memory=2", ["--gpu_memory=2"]),
@@ -150,18 +147,6 @@ def test_a_folder_of_another_run(refused, tiny, tmp_path):
     assert "run/log.jsonl:1: not a line of JSON" in refused("train_grpo.py", *words, "--out=run")
 
 
-@pytest.mark.parametrize("name", ["frontier.py", "fit_sigmoid.py"])
-def test_nothing_to_analyse(refused, tmp_path, name):
-    """One evaluation is not enough to analyse."""
-    records = [dict(type="header", schema=1, config=parse([]), derived=derive(parse([]))),
-               dict(type="eval", step=0, rollouts=0, set="val", k=4, samples=4, set_hash="x",
-                    correct=[1, 2, 0])]
-    write_jsonl(tmp_path / "begun/run/log.jsonl", records)
-    line = refused(name, "--runs=begun")
-    for text in ("begun", "no run to analyse", "fewer than two evaluations"):
-        assert text in line, line
-
-
 def test_a_missing_model_folder(refused, script, tiny, tmp_path):
     (tmp_path / "empty").mkdir()
     for name, model, *words in (
@@ -202,31 +187,20 @@ def test_errors_analysis_and_planning_load_no_large_modules(code, modules):
 
 # ---- Every script from the command line: two updates of the embedded model -----------------------
 
-@pytest.fixture(scope="module")
-def trained(world, script, tmp_path_factory):
-    """Return a run of two updates: (folder, words)."""
-    runs = tmp_path_factory.mktemp("runs")
-    words = ["--B_p=4", "--n=4", "--C=32", "--eval_every=16", "--samples=4", f"--runs={runs}"]
-    done = script("train_grpo.py", *words)
-    assert done.code == 0, done.stderr
-    return runs / run_name(parse(words)), words
-
-
-def test_evaluate_a_run_as_it_was_trained(trained, world, script):
+def test_evaluate_a_run_as_it_was_trained(world, script, tmp_path):
     """evaluate.py needs no other argument than a run's folder."""
-    folder, words = trained
+    words = ["--B_p=4", "--n=4", "--C=32", "--eval_every=16", "--samples=4", f"--runs={tmp_path}"]
+    script("train_grpo.py", *words, check=True)
+    folder = tmp_path / run_name(parse(words))
     header = read_log(folder / "log.jsonl")[0]
     assert header["config"] == parse(words) and header["derived"] == dict(
         derive(parse(words)), D=50)
-    done = script("evaluate.py", f"--model={folder}", "--samples=8", "--k=4")
-    assert done.code == 0, done.stderr
+    script("evaluate.py", f"--model={folder}", "--samples=8", "--k=4", check=True)
     result = json.loads((folder / "eval/easy_val/eval.json").read_text())
     assert result["model"] == str(folder / "model") and result["config"]["max_new_tokens"] == 24
     assert Path(result["config"]["val_set"]).resolve() == world.splits / "easy_val.jsonl"
     rate = np.array(result["correct"]) / 8
     assert len(rate) == 300 == len(result["ids"]) and 0.3 < rate.mean() < 0.6
-    assert result["stats"]["avg@4"]["mean"] == pytest.approx(rate.mean())
-    assert result["stats"]["avg@4"]["se"] == pytest.approx(rate.std(ddof=1) / math.sqrt(300))
     assert result["stats"]["worst@4"]["mean"] < rate.mean() < result["stats"]["best@4"]["mean"]
 
 
@@ -269,9 +243,8 @@ def measured(world, script, tmp_path_factory):
     # because the model's shipped pass rates are for another length
     words = [f"--problems={folder / 'some.jsonl'}", "--s_zero=64", "--n_val=2", "--gen_batch=16",
              "--max_new_tokens=23"]
-    done = script("sample.py", *words, f"--out={folder / 'whole'}")
-    assert done.code == 0, done.stderr
-    return folder / "whole", words, done
+    return folder / "whole", words, script("sample.py", *words, f"--out={folder / 'whole'}",
+                                           check=True)
 
 
 def test_sample_writes_rates_splits_and_a_figure(measured, world):
@@ -305,27 +278,21 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
     assert json.loads((folder / "difficulty.json").read_text())["sizes"]["hard"]["val"] == 2
 
 
-def continue_measurement(words, out, whole, monkeypatch):
-    """Continue the measurement in `out`, and check that it ends with the files of `whole`."""
-    monkeypatch.chdir(ROOT)
-    sample.main([*words, f"--out={out}"])
-    got, want = tree(out), tree(whole)
-    assert set(got) == set(want)
-    assert not [name for name in want if got[name] != want[name] and not name.endswith(".png")]
-
-
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.4, 0.85, 0.999])
 def test_a_measurement_may_be_cut_off_anywhere(measured, tmp_path, monkeypatch, share):
     """The file is empty, or the cut is in the middle of a line: of the header, in the first 16
-    rollouts of each problem or later."""
+    rollouts of each problem or later. The same command ends with the files of a whole measurement.
+    """
     whole, words, _ = measured
     content = (whole / "pass_rates.jsonl").read_bytes()
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn/pass_rates.jsonl").write_bytes(content[:int(share * len(content))])
-    continue_measurement(words, tmp_path / "torn", whole, monkeypatch)
+    monkeypatch.chdir(ROOT)
+    sample.main([*words, f"--out={tmp_path / 'torn'}"])
+    got, want = tree(tmp_path / "torn"), tree(whole)
+    assert set(got) == set(want)
+    assert not [name for name in want if got[name] != want[name] and not name.endswith(".png")]
 
 
 def test_the_bench_for_gpus_runs_on_a_cpu():
-    done = run_script("tests/bench/gpu.py", "tiny")
-    assert done.code == 0, done.stderr
-    assert "log-probs differ by" in done.stdout
+    assert "log-probs differ by" in run_script("tests/bench/gpu.py", "tiny", check=True).stdout

@@ -4,7 +4,7 @@ import json
 import filelock
 import pytest
 import torch
-from test_vllm import gaps
+from test_engine import gaps
 
 from core import engine
 from core.problems import encode
@@ -21,8 +21,7 @@ def smollm():
     """Return data/smollm/prepare.py as a module; make model and problems if they are missing."""
     with filelock.FileLock(HERE / ".lock"):
         if not (HERE / "base/config.json").exists() or not (HERE / "problems.jsonl").exists():
-            done = run_script("data/smollm/prepare.py")
-            assert done.code == 0, done.stderr
+            run_script("data/smollm/prepare.py", check=True)
     return load_prepare("smollm")
 
 

@@ -615,8 +615,7 @@ def words(world, tmp_path_factory):
 def straight(words, tmp_path_factory):
     """Return the folder of an uninterrupted run, to compare others with. Do not write to it."""
     folder = tmp_path_factory.mktemp("straight")
-    done = run_script("train_grpo.py", *words, cwd=folder)
-    assert done.code == 0, done.stderr
+    run_script("train_grpo.py", *words, cwd=folder, check=True)
     return folder / "run"
 
 
@@ -907,6 +906,7 @@ def test_torn_checkpoint_is_skipped(unfinished, resume, capfd, file):
     run = unfinished(cut=4)
     older, newest = sorted((run / "ckpt").glob("step_*"))
     copy = shutil.copytree(older, run / "ckpt/step_00000099.bak")
+    (run / "ckpt/step_00000029").mkdir()  # if it stayed, it would count among the newest two
     log = (run / "log.jsonl").read_bytes()
     if file == "no weights":
         next(newest.glob("*.safetensors")).unlink()
@@ -1013,13 +1013,11 @@ def test_a_run_that_diverges_ends(tiny, tmp_path, capfd):
 def test_exported_model_is_the_trained_one(words, straight, world):
     """It has the weights of the last checkpoint, and repeats the last evaluation of the log."""
     from transformers import AutoModelForCausalLM
-    exported = AutoModelForCausalLM.from_pretrained(straight / "model").eval()
-    tokenizer, cfg = engine.load_model(straight / "model")[1], parse(words)
-    prompt, response = [tokenizer(text)["input_ids"] for text in ("472+385=", "kd07pa15mf08#857")]
-    untrained, trained, got = [full_forward(model, prompt, response, 0.6) for model in (
-        engine.load_model(world.base)[0], engine.load_model(straight / "ckpt/step_00000030")[0],
-        exported)]
-    assert torch.equal(got, trained) and (trained - untrained).abs().max() > 0.01
+    exported, cfg = AutoModelForCausalLM.from_pretrained(straight / "model").eval(), parse(words)
+    (trained, tokenizer), (base, _) = [engine.load_model(path) for path in (
+        straight / "ckpt/step_00000030", world.base)]
+    assert torch.equal(weights(exported), weights(trained))
+    assert distance(weights(trained), weights(base)) > 1e-3
     problems = sample.read_problems(cfg["val_set"])
     generator = engine.HFEngine(exported, tokenizer, cfg)
     correct, *_ = evaluation.count_solved(problems, encode(problems, tokenizer, 16), generator,

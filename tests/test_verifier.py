@@ -276,22 +276,17 @@ def graded(monkeypatch, reward, texts, answers=("5", "6")):
     return grade(problems, texts, CFG | dict(verifier="mine"))
 
 
-def test_a_reward_for_a_format(monkeypatch):
-    """The reward is 0.1 for the format and 0.9 for the answer. Only reward 1 counts as solved."""
+def test_a_reward_for_a_format(monkeypatch, one):
+    """The reward is 0.1 for the format and 0.9 for the answer, by math-verify. Only reward 1 counts
+    as solved."""
     def mine(problem, text, cfg):
         assert cfg["verify_bytes"] == 1024
-        return np.float32(0.1 * ("#" in text) + 0.9 * verifier.exact(problem, text, cfg))
-    rewards, faults = graded(monkeypatch, mine, ["#6 #5", "#6", "5", "#5", "#5 # 6", "6"])
-    assert rewards.flatten().tolist() == pytest.approx([1, 0.1, 0, 0.1, 1, 0])
+        return np.float32(0.1 * ("#" in text) + 0.9 * verifier.math_reward(problem, text, cfg))
+    texts = ["# " + box("10/2"), "# " + box("6"), r"\boxed{5", "#5", "# " + box("6"), box("6")]
+    rewards, faults = graded(monkeypatch, mine, texts)
+    assert rewards.flatten().tolist() == pytest.approx([1, 0.1, 0, 0.1, 1, 0.9])
     assert verifier.solved(rewards).tolist() == [[True, False, False], [False, True, False]]
     assert faults == dict(verifier_timeouts=0, verifier_errors=0)
-
-
-def test_a_reward_can_call_math_verify(monkeypatch, one):
-    def mine(problem, text, cfg):
-        return 0.5 * verifier.math_reward(problem, text, cfg)
-    texts = [box("10/2"), box("6"), r"\boxed{5", box("6")]
-    assert graded(monkeypatch, mine, texts)[0].tolist() == [[0.5, 0], [0, 0.5]]
 
 
 def test_a_reward_that_fails_is_named(monkeypatch):
@@ -574,20 +569,18 @@ def test_stopped_processes_are_killed(answer, stop_child, make_pool, monkeypatch
     assert pool.verify([("5", "5" + " " * 10 ** 6), ("5", "6")], 20) == [1, 0]
 
 
-PARENT = """
+def run_parent(before="", after=""):
+    """Start a process that runs `before`, grades three answers and runs `after`."""
+    code = f"""
 import os, signal, sys, threading, time
 from core import sandbox
 {before}
 pool = sandbox.Pool("math", 2)
-print(*pool.verify([("5", "5"), ("5", "6"), ("7919", "{hangs}")], 1.0), sep="\\n", flush=True)
+print(*pool.verify([("5", "5"), ("5", "6"), ("7919", "{HANGS}")], 1.0), sep="\\n", flush=True)
 {after}
 """
-
-
-def run_parent(before="", after=""):
-    return subprocess.Popen([sys.executable, "-c",
-                             PARENT.format(before=before, after=after, hangs=HANGS)], cwd=ROOT,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("before", [

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import torch
-from test_engine import full_forward
+from test_engine import gaps
 
 from core import engine
 from core.models import full_weights
@@ -47,16 +47,6 @@ def opened(world):
     assert type(made) is engine.VLLMEngine
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:24]
     return made, model, cfg, problems, encode(problems, tokenizer, cfg["max_prompt_tokens"])
-
-
-def gaps(model, prompts, rollouts, n):
-    """Return |engine's log-prob - transformers' log-prob| of all response tokens, in one tensor."""
-    out = []
-    for i, k in enumerate(rollouts["length"].tolist()):
-        response = rollouts["tokens"][i, :k].tolist()
-        exact = full_forward(model, prompts[i // n], response, 0.6)[range(k), response]
-        out.append((exact - rollouts["logps"][i, :k]).abs())
-    return torch.cat(out)
 
 
 def moved_copy(model):
