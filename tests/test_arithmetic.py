@@ -168,7 +168,7 @@ def test_splits_from_planted_counts():
                for part in splits["extreme"].values() for p in part)
     for part in ("train", "val"):
         kinds = [counts[i][16] <= 1 for i in ids["mixed", part]]
-        assert np.mean(kinds) == 0.5 and len(kinds) > 0
+        assert np.mean(kinds) == 0.5 and (len(kinds) == 20) == (part == "val")
     # the splits depend only on the problems and counts; with s_zero=0 there are no levels
     assert sample.make_splits(problems, counts, cfg) == splits
     without = sample.make_splits(problems, counts, cfg | dict(s_zero=0))

@@ -166,7 +166,9 @@ def test_run_name_changes_only_with_the_experiment(key):
 
 def test_run_names_are_frozen():
     # exact was the default when runs got their first names
-    assert run_name(dict(config, verifier="exact")) == "Bp32_n16_seed0_44136fa3"
+    for verify_s in (3.0, 9.0):  # exact has no such limit
+        cfg = dict(config, verifier="exact", verify_s=verify_s)
+        assert run_name(cfg) == "Bp32_n16_seed0_44136fa3"
     assert run_name(config) == "Bp32_n16_seed0_84196e29"
     for key in ("gamma", "lam", "critic_lr", "value_clip"):  # of a critic, which GRPO lacks
         assert run_name(dict(config, **{key: 0.5})) == run_name(config)

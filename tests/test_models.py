@@ -17,7 +17,8 @@ SIZES = dict(vocab_size=24, hidden_size=32, intermediate_size=64, num_hidden_lay
              num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
              pad_token_id=0, bos_token_id=1, eos_token_id=2)
 FAMILIES = dict(
-    Llama={}, Gemma2=dict(head_dim=8, final_logit_softcapping=2.0, query_pre_attn_scalar=8),
+    Llama={}, Mistral=dict(sliding_window=4),
+    Gemma2=dict(head_dim=8, final_logit_softcapping=2.0, query_pre_attn_scalar=8),
     Granite=dict(logits_scaling=8.0), Cohere=dict(logit_scale=0.25),
     OPT=dict(ffn_dim=64, word_embed_proj_dim=32),
     GPT2=dict(n_embd=32, n_layer=2, n_head=4, n_positions=64), GPTNeoX={}, Qwen3Next=dict(
@@ -112,8 +113,8 @@ def test_log_probs_are_those_of_the_models_own_logits(family, micro_logits):
 
 
 WHY_PADDED = dict(Llama="", Granite="", Cohere="", OPT="", GPT2="", GPTNeoX="",
-                  Gemma2="not all layers", Qwen3Next="its own", FalconH1="its own",
-                  DeepseekV3="its own", Mamba="its own")
+                  Mistral="not all layers", Gemma2="not all layers", Qwen3Next="its own",
+                  FalconH1="its own", DeepseekV3="its own", Mamba="its own")
 
 
 @pytest.mark.parametrize("family", WHY_PADDED)
@@ -134,6 +135,8 @@ def test_rows_are_packed_where_attention_allows_it(family):
         model.zero_grad()
     for plain, packed in zip(*results):
         assert (packed - plain).norm() <= 1e-4 * plain.norm() + 1e-5
+    model.config.attn_logit_softcapping = 30.0
+    assert "soft cap" in packing.why_padded(model, "cuda:0", True)
 
 
 def test_a_model_whose_log_probs_differ_is_refused():

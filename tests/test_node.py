@@ -97,13 +97,16 @@ def test_the_gpus_of_the_node(tiny, tmp_path, monkeypatch, env, words, smi, give
 
 def test_two_runs_share_a_gpu(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")
-    for jobs, gpus, runs in (("3", ["4", "5", "4"], "2"), ("1", ["4"], "1")):
-        for key, value in dict(CUDA_VISIBLE_DEVICES="4,5", JOBS=jobs, LAUNCH="nice").items():
+    monkeypatch.setattr(machine, "cores", lambda: 8)
+    for jobs, size, gpus, runs in (("3", "", ["4", "5", "4"], "2"), ("1", "", ["4"], "1"),
+                                   ("1", "2", ["4,5"], "1")):
+        for key, value in dict(CUDA_VISIBLE_DEVICES="4,5", JOBS=jobs, LAUNCH="nice",
+                               GPUS_PER_RUN=size).items():
             monkeypatch.setenv(key, value)
         places = sweep.slots(config.parse(["--device=auto"]))
         assert [(p["CUDA_VISIBLE_DEVICES"], p["RUNS_PER_GPU"]) for p in places] == [
             (gpu, runs) for gpu in gpus]
-        assert jobs == "1" or int(os.environ["OMP_NUM_THREADS"]) == 1 + (machine.cores() - 1) // 4
+        assert os.environ["OMP_NUM_THREADS"] == "2"  # of the first plan: 8 cores, four processes
 
 
 def test_two_gpus_a_run_is_torchrun(tiny, tmp_path):

@@ -211,8 +211,10 @@ def test_evaluate_a_set_that_holds_each_problem_several_times(tmp_path, capsys):
     path, out = write_jsonl(tmp_path / "aime.jsonl", rows), tmp_path / "new/folder"
     evaluate.main([f"--model={ROOT / 'data/arithmetic/base'}", f"--val_set={path}", "--samples=4",
                    "--k=4", "--temperature=1", f"--out={out}"])
-    assert "160 problems, 10 distinct, 4 rollouts each" in capsys.readouterr().out
-    result = json.loads((out / "eval.json").read_text())
+    said, result = capsys.readouterr().out, json.loads((out / "eval.json").read_text())
+    never, always = (np.mean(np.array(result["correct"]) == count) for count in (0, 4))
+    assert "160 problems, 10 distinct, 4 rollouts each" in said and never != always
+    assert f"never solved {never:.1%}, always solved {always:.1%}\n" in said
     means = np.array(result["correct"]).reshape(16, 10).mean(0) / 4  # per distinct problem
     assert means.std() > 0 and result["stats"]["avg@4"] == dict(
         mean=pytest.approx(means.mean()), se=pytest.approx(means.std(ddof=1) / math.sqrt(10)))
@@ -226,11 +228,17 @@ def test_evaluate_a_set_that_holds_each_problem_several_times(tmp_path, capsys):
     assert "aime: 160 problems, 10 distinct; errors" in capsys.readouterr().out
 
 
-def test_evaluate_of_no_run_writes_below_runs(tiny, tmp_path, monkeypatch):
+def test_where_evaluate_writes(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    evaluate.main(list(tiny.words))
-    files = [name for name, content in tree(tmp_path).items() if content]
-    assert files == ["runs/eval/model/val/eval.json"]
+    for folder in ("run/model", "run/ckpt/step_00000001"):
+        shutil.copytree(tiny.model, tmp_path / folder)
+    write_jsonl(tmp_path / "run/log.jsonl", [dict(type="header", config=parse(tiny.words))])
+    for model, out in ((tiny.model, "runs/eval/model"), ("run", "run/eval"),
+                       ("run/ckpt/step_00000001", "run/eval/step_00000001")):
+        before = set(tree(tmp_path))
+        evaluate.main([*tiny.words, f"--model={model}"])
+        new = [name for name in set(tree(tmp_path)) - before if (tmp_path / name).is_file()]
+        assert new == [f"{out}/val/eval.json"]
 
 
 @pytest.fixture(scope="module")

@@ -462,6 +462,14 @@ def test_update_that_is_not_finite_changes_nothing(policy, batch):
     assert not math.isfinite(fields["grad_norm"])
     assert torch.equal(weights(moved), weights(policy[0])) and not opt.state
     assert all(p.grad is None for p in moved.parameters())
+    # nor does one whose critic alone has a gradient that is not finite
+    pair = [torch.nn.Linear(1, 1, bias=False) for _ in range(2)]
+    before = [m.weight.item() for m in pair]
+    for m, gradient in zip(pair, (1.0, math.inf)):
+        m.weight.grad = torch.tensor([[gradient]])
+    trained = [("", m, torch.optim.SGD(m.parameters(), 1.0)) for m in pair]
+    assert math.isnan(train_grpo.optimizer_step(trained, 0.0))
+    assert [m.weight.item() for m in pair] == before
     # all importance weights are 0 here, so the share of effective tokens is 0 / 0
     far = dict(batch, rollouts=dict(batch["rollouts"], logps=batch["rollouts"]["logps"] + 2000))
     assert step_of(policy, far, settings())[1]["ess"] is None
@@ -628,6 +636,8 @@ def resume(words, straight, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         assert train_grpo.main(words) == 0
         assert clean(tmp_path / "run", drop) == clean(straight, drop)
+        walls = [r["wall_s"] for r in of_type(read_log(tmp_path / "run/log.jsonl"), "step")[0]]
+        assert walls == sorted(walls), "seconds of training add up over launches"
         for name in ("samples.jsonl", "model/model.safetensors"):
             assert (tmp_path / "run" / name).read_bytes() == (straight / name).read_bytes()
     return finish
@@ -658,6 +668,7 @@ def test_a_run_and_its_log(straight):
     drawn = [B * r["response_len"] for r in steps]
     assert [b - a for a, b in itertools.pairwise(tokens)] == pytest.approx(drawn)
     assert len({r["reward"] for r in steps}) > 4 and sum(r["kl"] for r in steps) > 0
+    assert all(r["truncated"] < 0.5 for r in steps)  # the base model ends nearly all texts
     assert all(len(r["correct"]) == 8 and r["avg@4"] == sum(r["correct"]) / 32 for r in evals)
     # if all rewards are 0 or 1, a mean reward would only repeat avg@k
     assert not any("reward" in r for r in records if r["type"] in ("eval", "train_pass"))
@@ -719,7 +730,8 @@ def test_samples_are_written(straight):
     assert [r["step"] for r in records] == [m for m in (10, 20, 30) for _ in range(4)]
     assert all(set(r) == {"step", "id", "answer", "reward", "length", "finish", "text"}
                for r in records)
-    assert {r["finish"] for r in records} <= {"stop", "length"}
+    assert all(r["finish"] == ("stop" if r["text"].endswith("<eos>") else "length")
+               for r in records)
     assert len({r["text"] for r in records}) > 3
     tokenizer = AutoTokenizer.from_pretrained(straight / "model")
     assert all(len(tokenizer(r["text"])["input_ids"]) == r["length"] for r in records)
@@ -932,14 +944,20 @@ def test_killed_after_the_last_checkpoint(words, unfinished, resume, monkeypatch
     monkeypatch.chdir(run.parent)
     with pytest.raises(BadInput, match="--C=160.* 480 rollouts"):
         train_grpo.main([*words, "--C=160"])
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "engine_name", lambda cfg: "vllm")
+        with pytest.raises(BadInput, match="came from hf, .* from vllm; use --engine=hf"):
+            train_grpo.main(words)
     assert (run / "log.jsonl").read_bytes().endswith(b'"sta')
     resume()
 
 
 def test_checkpoints_of_a_lost_log_are_not_used(words, straight, unfinished, tmp_path, monkeypatch):
-    run = unfinished()
-    (run / "log.jsonl").unlink()
+    run = unfinished(cut=4)  # without update 30, which has a checkpoint
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="shorter than it was at the checkpoint of update 30"):
+        train_grpo.main(words)
+    (run / "log.jsonl").unlink()
     # the old checkpoints must go, because a run that is killed early would resume from them
     shorter = [*words, "--C=32", "--save_every=0"]
     assert train_grpo.main(shorter) == 0
@@ -1119,7 +1137,11 @@ def test_a_run_of_other_code_is_named(words, straight, tmp_path, monkeypatch, ca
 def test_no_two_updates_or_evaluations_share_a_seed(words, tmp_path, monkeypatch):
     keys, seed_of = [], engine.rollout_seed
     monkeypatch.setattr(engine, "rollout_seed", lambda *key: keys.append(key) or seed_of(*key))
+    grade, faults = verifier.grade, dict(verifier_timeouts=1, verifier_errors=2)
+    monkeypatch.setattr(verifier, "grade", lambda *given: (grade(*given)[0], faults))
     train_grpo.main([*words, "--C=96", f"--out={tmp_path}"])
+    logged = of_type(read_log(tmp_path / "log.jsonl"), "step", "eval")
+    assert all(faults.items() <= r.items() for r in sum(logged, []))
     assert {key[1] for key in keys} == {"train", "val"}
     assert len({seed_of(seed, *key[1:]) for key in keys for seed in (0, 1)}) == 2 * len(keys)
 

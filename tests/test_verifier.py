@@ -287,6 +287,9 @@ def test_a_reward_for_a_format(monkeypatch, one):
     assert rewards.flatten().tolist() == pytest.approx([1, 0.1, 0, 0.1, 1, 0.9])
     assert verifier.solved(rewards).tolist() == [[True, False, False], [False, True, False]]
     assert faults == dict(verifier_timeouts=0, verifier_errors=0)
+    # exact takes the text after the last #
+    answers = ("#6 #5", "#6", "5", " # 5\n", "#5 # 6")
+    assert [verifier.exact(dict(answer="5"), a, CFG) for a in answers] == [1, 0, 0, 1, 0]
 
 
 def test_a_reward_that_fails_is_named(monkeypatch):
