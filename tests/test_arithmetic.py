@@ -130,6 +130,9 @@ def test_the_tokenizer_gives_the_texts_back(prepare, base):
             assert tokenizer(text)["input_ids"] == ids[:-1]
             assert tokenizer("".join(prompt))["input_ids"] == ids[:len(prompt)]
             assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    problems, cfg = [dict(prompt="1+1="), dict(prompt="11+1=")], dict(max_prompt_tokens=4)
+    kept, ids = sample.within_limit(problems, base[1], cfg | dict(problems="p.jsonl"))
+    assert kept == problems[:1] and [len(x) for x in ids] == [4]  # the limit is included
 
 
 # ---- Difficulty ----------------------------------------------------------------------------------

@@ -213,6 +213,8 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     assert parse([f"--config={tmp_path / 'header.json'}"]) == cfg
     other = parse([f"--config={tmp_path / 'header.json'}", "--split=all"])
     assert {other["train_set"][-15:], other["runs"][-4:]} == {"all_train.jsonl", "_all"}
+    for word, place in (("--model=a/other", "/splits/other/"), ("--data=mine", "mine/splits/")):
+        assert place in parse([f"--config={tmp_path / 'header.json'}", word])["train_set"]
     # a key that no longer exists is an error
     (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="2 4")))
     with pytest.raises(BadInput, match="--n_schedule=2 4: no such key"):
@@ -241,7 +243,9 @@ def test_a_run_needs_one_update_within_b_max():
     check_run(parse(["--B_p=8", "--n=4", "--C=32", "--B_max=32", "--top_p=0.9", "--tis_cap=0"]))
     with pytest.raises(BadInput, match="^--top_p=0.9: "):  # with importance weights
         check_run(parse(["--top_p=0.9"]))
-    check_run(parse(["--B_p=8", "--n=400", "--C=1e4", "--B_max=0"]))  # 0 = no limit
+    large = parse(["--B_p=64", "--n=2048", "--C=1e6", "--B_max=0"])  # 0 = no limit
+    check_run(large)
+    check_run(parse(shlex.split(command(large))[2:]))  # a printed command raises the limit
     with pytest.raises(BadInput, match="B_p n = 32 is above B_max=31"):
         check_run(parse(["--B_p=8", "--n=4", "--B_max=31"]))
     with pytest.raises(BadInput, match="nearest B_p is 8"):
@@ -351,6 +355,7 @@ def test_problem_files_follow_from_data_model_and_split():
         assert cfg["problems"] == "data/mine/problems.jsonl" and cfg["recipe"] == "hard"
         assert cfg["runs"] == "runs/mine_Qwen3-4B_hard" + "_very_easy" * bool(more)
     assert parse(["--train_set=a.jsonl"])["train_set"] == "a.jsonl"
+    assert C.files(" a.jsonl, b.jsonl,") == ["a.jsonl", "b.jsonl"]
 
 
 @pytest.mark.parametrize("version", [1, 2])

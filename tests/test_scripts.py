@@ -228,11 +228,15 @@ def test_evaluate_a_set_that_holds_each_problem_several_times(tmp_path, capsys):
     assert "aime: 160 problems, 10 distinct; errors" in capsys.readouterr().out
 
 
-def test_where_evaluate_writes(tiny, tmp_path, monkeypatch):
+def test_where_evaluate_writes_and_whose_settings_it_has(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("run/model", "run/ckpt/step_00000001"):
         shutil.copytree(tiny.model, tmp_path / folder)
-    write_jsonl(tmp_path / "run/log.jsonl", [dict(type="header", config=parse(tiny.words))])
+    for run, temperature in (("run", 0.7), ("other", 0.9)):
+        cfg = parse([*tiny.words, f"--temperature={temperature}"])
+        write_jsonl(tmp_path / run / "log.jsonl", [dict(type="header", config=cfg)])
+    # the first model that is of a run gives the settings
+    assert evaluate.parse_like_run(["--model=none,run,other"])[0]["temperature"] == 0.7
     for model, out in ((tiny.model, "runs/eval/model"), ("run", "run/eval"),
                        ("run/ckpt/step_00000001", "run/eval/step_00000001")):
         before = set(tree(tmp_path))

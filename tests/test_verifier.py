@@ -289,7 +289,7 @@ def test_a_reward_for_a_format(monkeypatch, one):
     assert faults == dict(verifier_timeouts=0, verifier_errors=0)
     # exact takes the text after the last #
     answers = ("#6 #5", "#6", "5", " # 5\n", "#5 # 6")
-    assert [verifier.exact(dict(answer="5"), a, CFG) for a in answers] == [1, 0, 0, 1, 0]
+    assert [verifier.exact(dict(answer="5 "), a, CFG) for a in answers] == [1, 0, 0, 1, 0]
 
 
 def test_a_reward_that_fails_is_named(monkeypatch):
