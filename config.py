@@ -22,6 +22,7 @@ import re
 import shlex
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 
 # The comment of a key is its --help text. If a comment begins with `a | b`, only a and b are valid.
@@ -32,7 +33,7 @@ config = dict(
     data = "data/arithmetic",     # data folder: problems, defaults.json and splits/MODEL/
     recipe = "easy",              # easy | hard | mixed: sets kl_coef, entropy_coef and the split
     split = "",                   # easy | hard | very_easy | mixed | extreme | ...: difficulty to
-                                  # train on; all = every problem, unmeasured; empty = the recipe's
+                                  # train on; all = every problem; empty = that of `recipe`
     train_set = "",               # problem file to train on; empty = that of `split`
     val_set = "",                 # problem files to evaluate on, with commas; empty = of `split`
     D = 0,                        # training problems to use, the first of any larger D; 0 = all
@@ -43,7 +44,7 @@ config = dict(
     n_train = 0,                  # rollouts per problem in the loss; the baseline uses all n; 0 = n
     C = 4_000_000,                # budget of a run, in rollouts; M = floor(C / (B_p n)) updates
     B_max = 65536,                # largest B_p n, in rollouts per update; 0 = no limit
-    # Objective and optimizer. kl_coef, entropy_coef and tis_cap are our choice: the paper has none
+    # Objective and optimizer. The paper gives no kl_coef, entropy_coef and tis_cap
     algo = "grpo",                # grpo | ppo | cispo: the policy term; ppo trains a critic as well
     updates = 1,                  # optimizer steps on each whole batch; 1 = on-policy, no clipping
     eps_low = 0.2,                # if updates > 1, the probability ratio is clipped at 1 - eps_low
@@ -58,7 +59,7 @@ config = dict(
     kl_type = "k3",               # k1 | k2 | k3: KL estimator; as a loss, k3 has the gradient of
                                   # KL(ref || policy), k2 of KL(policy || ref), k1 none
     entropy_coef = 0.001,         # weight of the entropy bonus per token; 0 = off
-    zero_var_filter = "off",      # off | policy | all | reg: loss terms without the groups of equal
+    zero_var_filter = "off",      # off | policy | all | reg: loss terms without groups of equal
                                   # rewards: none, the policy term, all, or KL and entropy
     tis_cap = 2.0,                # cap of a token's truncated importance weight; 0 = no weights
     gamma = 1.0,                  # ppo: discount per token
@@ -66,14 +67,11 @@ config = dict(
     critic_lr = 1e-5,             # ppo: AdamW's learning rate for the critic, the same at every B
     value_clip = 0.5,             # ppo: largest change of a value in one update; 0 = no clipping
     # Rollouts and rewards, in training and in evaluations
-    engine = "auto",              # auto | hf | vllm: what generates rollouts; auto = vLLM on a GPU,
-                                  # hf (transformers) on a CPU
-    dtype = "auto",               # auto | fp32 | bf16: precision of the computation and the saved
-                                  # model; auto = bf16 on a GPU, fp32 on a CPU. Training keeps
-                                  # weights and AdamW's moments in fp32
-    verifier = "math",            # how answers are graded. math: the last \boxed{} by math-verify;
-                                  # exact: the text after the last '#'; reasoning_gym: the scorer of
-                                  # the problem's task; or a name in REWARDS of verifier.py
+    engine = "auto",              # auto | hf | vllm: what generates; auto = vLLM on a GPU, else hf
+    dtype = "auto",               # auto | fp32 | bf16: of computation and saved model; auto = bf16
+                                  # on a GPU, else fp32. Trained weights and moments are fp32
+    verifier = "math",            # math: the last \boxed{}; exact: the text after the last '#';
+                                  # reasoning_gym: by task; or a name in REWARDS of verifier.py
     verify_s = 3.0,               # CPU seconds to grade an answer, after which it counts as wrong
     verify_bytes = 1024,          # bytes of the longest answer that is graded (not with exact)
     temperature = 0.6,            # sampling temperature up to 2, also of the log-probs in the loss
@@ -91,8 +89,8 @@ config = dict(
     s_zero = 128,                 # rollouts per problem to find its level, for mixtures; 0 = none
     n_val = 0,                    # validation problems of a split; 0 = 300, at most a quarter
     # Running: folders, hardware, memory, checkpoints. None changes a result beyond rounding
-    runs = "",                    # folder of a sweep, with one folder per run; empty = runs/RECIPE
-                                  # for the embedded model, else runs/DATA_MODEL_RECIPE
+    runs = "",                    # folder of a sweep's runs; empty = runs/RECIPE for the embedded
+                                  # model, else runs/DATA_MODEL_RECIPE
     out = "",                     # folder of the output; empty = the run's, or `runs`
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
@@ -100,12 +98,11 @@ config = dict(
     micro_tokens = 16384,         # tokens per micro-batch of an update, with any padding
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at a time, of 14 bytes each
     activation_checkpointing = "auto",  # auto | true | false: store only each layer's input, for a
-                                  # third more work; auto = true on a GPU whose memory is too small
-    gpu_memory = 0.0,             # share of GPU memory that vLLM takes to generate; 0 = what the
-                                  # trainer leaves, at most 0.9
+                                  # third more work; auto = true if a GPU's memory is too small
+    gpu_memory = 0.0,             # vLLM's share of GPU memory; 0 = what training leaves, up to 0.9
     save_every = 65536,           # rollouts between checkpoints (two are kept); 0 = at the end
-    keep_last = True,             # keep the last checkpoint of a finished run, which a larger C
-                                  # continues; false = only its model and those of keep_at
+    keep_last = True,             # keep the last checkpoint, which a larger C continues; false =
+                                  # only the model and the checkpoints of keep_at
     keep_at = "",                 # budgets whose checkpoints are never deleted, "1e5 2e5"
     pass_at = "",                 # budgets to measure training problems with s rollouts, "0 1e5"
     sample_every = 10,            # updates between the rollouts written to samples.jsonl; 0 = none
@@ -115,8 +112,7 @@ config = dict(
     seeds = "0",                  # values of seed in a sweep
     lrs = "",                     # values of lr_base in a sweep, "1e-4 2e-4"; empty = only lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | training | lr
-    metric = "avg@4",             # avg@k, best@k, worst@k; reward = mean of a fractional reward;
-                                  # train = reward of the training batches
+    metric = "avg@4",             # avg@k, best@k, worst@k, reward (mean) or train (its batches)
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures
     eval_set = "val",             # evaluations to analyse: val, or another `set` in the logs
     epochs = 0.0,                 # analyse only the first passes over the problems; 0 = all
@@ -143,13 +139,22 @@ def comments():
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
 # Keys that are not part of a run's identity. All others are, also those that you add
-RUNNING = """device threads gen_batch micro_tokens micro_logits
-             activation_checkpointing gpu_memory save_every keep_last keep_at pass_at
-             sample_every s""".split()  # how a run is executed
-OF_OTHER_STAGES = """problems measure s_zero n_val runs out
-    ns bps seeds lrs view metric unit eval_set epochs""".split()
-# train_set and val_set stand for `data` and `split`, and a larger budget continues a run
-FREE = {*RUNNING, *OF_OTHER_STAGES, "data", "split", "C", "B_max"}
+RUNNING = """device threads gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
+             save_every keep_last keep_at pass_at sample_every s""".split()  # how a run is executed
+# train_set and val_set stand for `data` and `split`, and a larger budget C continues a run
+FREE = {*RUNNING, *"""data split C B_max problems measure s_zero n_val runs out
+                      ns bps seeds lrs view metric unit eval_set epochs""".split()}
+# {key: (least, largest value)}. All other numbers must be 0 or more
+TINY, INF = 1e-12, math.inf
+LIMITS = dict.fromkeys("""B_p C k samples s updates max_prompt_tokens max_new_tokens gen_batch
+                          micro_tokens micro_logits verify_bytes""".split(), (1, INF)) | dict(
+    n=(2, INF), eps_low=(0, 1), gamma=(0, 1), lam=(0, 1), gpu_memory=(0, 1), top_p=(TINY, 1),
+    temperature=(TINY, 2), verify_s=(TINY, 3600), lr_base=(TINY, INF))
+# {key: (pattern of one value, an example)} of the keys with several values
+BUDGET = r"(\d+(\.\d*)?([eE]\d\d?)?)?"
+LISTS = dict(ns=(r"[2-9]|[1-9]\d+", "2 4 8"), bps=(r"[1-9]\d*", "8 32"), seeds=(r"\d+", "0 1 2"),
+             lrs=(r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?", "1e-4 2e-4"),
+             keep_at=(BUDGET, "1e5 2e5"), pass_at=(BUDGET, "0 1e5"))
 
 
 class BadInput(ValueError):
@@ -174,8 +179,8 @@ def entry(main):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as e:
-        what = f"{e.filename or 'cannot write'}: {e.strerror or e}"
-        code, message = 1, f"{what}; fix this, then run the same command again to continue"
+        message = f"{e.filename or 'cannot write'}: {e.strerror or e}; fix this, then run the same "
+        code, message = 1, message + "command again to continue"
     except KeyboardInterrupt:
         code, message = 130, "interrupted; run the same command again to continue"
     # if all ranks fail, torchrun stops the others within 3 s, and only rank 0 prints the error
@@ -197,43 +202,37 @@ def cast(key, value, keys=config):
     if value is None or text.lower() == "none":
         return kind()
     try:
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if isinstance(value, bool) or (kind is str and not isinstance(value, str)):
-            raise ValueError
-        if kind is str:
+        if kind is str and isinstance(value, str):
             return value
-        if kind is int and re.fullmatch(r"[-+]?[\d_]+", text):
-            return int(text)  # because a float would round a large int
-        number = float(text)
-        if not math.isfinite(number) or (kind is int and number != int(number)):
+        if kind is bool:
+            return dict(true=True, false=False)[text.lower()]
+        number = Decimal(text)  # because a float would round a large int
+        if kind is str or not math.isfinite(number) or (kind is int and number != int(number)):
             raise ValueError
         return kind(number)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, ArithmeticError):
         what = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
         raise BadInput(f"--{key}={value}: expected {what}, as in --{key}={keys[key]}") from None
 
 
-def plain(name):
-    """Return a name in lower case without _ and -."""
-    return name.lower().replace("_", "").replace("-", "")
+def nearest(word, names):
+    """Return the most similar of the names, which are compared without capitals, _ and -."""
+    plain = {re.sub("[_-]", "", name.lower()): name for name in names}
+    return plain[difflib.get_close_matches(re.sub("[_-]", "", word.lower()), plain, 1, 0)[0]]
 
 
 def choose(key, value, choices):
     """Raise BadInput if `value` is not one of `choices`; the message names the nearest one."""
     if value not in choices:
-        near = difflib.get_close_matches(str(value), choices, 1, 0)[0]
-        names = ", ".join(name or "none" for name in choices)
+        names, near = ", ".join(name or "none" for name in choices), nearest(value, choices)
         raise BadInput(f"--{key}={value}: expected one of {names}; the nearest is {near}")
 
 
 def set_key(cfg, key, value, source="--", keys=config):
     """Set cfg[key]; key "recipe" also sets the recipe's keys. Raise BadInput on an unknown key."""
     if key not in keys:
-        names = {plain(name): name for name in keys}
-        name = names[difflib.get_close_matches(plain(key), names, 1, 0)[0]]
-        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {name} (--help lists "
-                       "all keys)")
+        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {nearest(key, keys)} "
+                       "(--help lists all keys)")
     cfg[key] = cast(key, value, keys)
     if key in CHOICES:
         choose(key, cfg[key], CHOICES[key])
@@ -265,18 +264,19 @@ def parse(argv, doc="", own=None):
     given, filed = {}, {}
     for word in argv:
         key, eq, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or (not eq and key in {*keys, "config"}):
+        if not (eq and word.startswith("--")):
             raise BadInput(f"{word}: expected --key=value, as in --n=16 (--help lists all keys)")
         flat = {key: value}
         if key == "config":
             flat = filed = read_json(value)
-        elif key in ("recipe", "data", "model", "split") and value != filed.get(key, value):
-            for path in filed.keys() & {"train_set", "val_set", "problems", "runs"}:
-                if given.get(path) == filed[path]:  # it was of the file's value of `key`
-                    del given[path]
         # set the recipe first, because it sets other keys, which the file may override
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
+    # the paths in a --config file belong to its recipe, data, model and split
+    if any(given[key] != filed[key] for key in filed.keys() & {"recipe", "data", "model", "split"}):
+        for path in filed.keys() & {"train_set", "val_set", "problems", "runs"}:
+            if given[path] == filed[path]:
+                del given[path]
 
     cfg = keys | folder_defaults(given, keys)
     set_key(cfg, "recipe", given.get("recipe", cfg["recipe"]))
@@ -321,40 +321,38 @@ def files(value):
     return [word.strip() for word in value.split(",") if word.strip()]
 
 
+def expect(cfg, *rules):
+    """Raise BadInput at the first broken rule of `rules`: (key, is its value valid, why not)."""
+    for key, valid, why in rules:
+        if not valid:
+            raise BadInput(f"--{key}={cfg[key]}: {why}")
+
+
+def expect_limits(cfg, limits):
+    """Raise BadInput if a value is not within its `limits`, {key: (least, largest)}."""
+    expect(cfg, *((key, least <= cfg[key] <= most,
+                   f"expected {least} " + ("or more" if most == INF else f"to {most}"))
+                  for key, (least, most) in limits.items()))
+
+
 def check(cfg):
     """Raise BadInput if `cfg` has a value or a combination of values that no script accepts."""
-    one = """B_p C k samples s updates max_prompt_tokens max_new_tokens gen_batch micro_tokens
-             micro_logits verify_bytes""".split()
-    most = dict(eps_low=1, gamma=1, lam=1, top_p=1, gpu_memory=1, verify_s=3600, temperature=2)
-    numbers = {key: value for key, value in cfg.items() if isinstance(value, (int, float))}
-    rules = [  # (key, whether its value is valid, what is wrong)
-        ("n", cfg["n"] >= 2, "expected 2 or more; an advantage compares a problem's rollouts"),
-        *((key, x >= int(key in one), f"must be {int(key in one)} or more")
-          for key, x in numbers.items()),
-        *((key, cfg[key] <= x, f"must be {x} or less") for key, x in most.items()),
-        *((key, cfg[key] > 0, "must be above 0")
-          for key in "lr_base temperature top_p verify_s".split()),
+    numbers = [key for key, value in cfg.items() if isinstance(value, (int, float))]
+    expect_limits(cfg, dict.fromkeys(numbers, (0, INF)) | LIMITS)
+    expect(
+        cfg,
+        *((key, all(re.fullmatch(pattern, word) for word in cfg[key].split() or [""]),
+           f'expected numbers with spaces between, as in "{example}"')
+          for key, (pattern, example) in LISTS.items()),
         *((key, cfg["algo"] != "ppo" or cfg[key] == config[key], "PPO, which has a critic and no "
            f"group baseline, does not use this key; leave it at {config[key]}")
           for key in ("n_train", "zero_var_filter", "lora_rank")),
         ("n_train", cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"],
-         f"must be 0 or from 2 to n={cfg['n']}"),
-        ("k", cfg["k"] <= cfg["samples"], f"must be at most samples={cfg['samples']}, the rollouts "
-         "per problem in an evaluation"),
+         f"expected 0 or 2 to n={cfg['n']}"),
+        ("k", cfg["k"] <= cfg["samples"],
+         f"expected at most samples={cfg['samples']}, the rollouts per problem in an evaluation"),
         ("metric", re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward|train", cfg["metric"]),
-         "expected avg@k, best@k, worst@k, reward or train, as in --metric=best@4")]
-    budget, lr = r"(\d+(\.\d*)?([eE]\d\d?)?)?", r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?"
-    for key, word, what, example in (
-            ("ns", r"[2-9]|[1-9]\d+", "whole numbers, 2 or more,", "2 4 8"),
-            ("bps", r"[1-9]\d*", "whole numbers, 1 or more,", "8 32"),
-            ("seeds", r"\d+", "whole numbers, 0 or more,", "0 1 2"),
-            ("keep_at", budget, "budgets", "1e5 2e5"), ("pass_at", budget, "budgets", "1e5 2e5"),
-            ("lrs", lr, "values of lr_base", "1e-4 2e-4")):
-        valid = all(re.fullmatch(word, w) for w in cfg[key].split() or [""])
-        rules.append((key, valid, f'expected {what} with spaces between, as in "{example}"'))
-    for key, valid, why in rules:
-        if not valid:
-            raise BadInput(f"--{key}={cfg[key]}: {why}")
+         "expected avg@k, best@k, worst@k, reward or train, as in --metric=best@4"))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -384,29 +382,26 @@ def updates_at(budgets, cfg):
 
 def check_run(cfg):
     """Raise BadInput if no run can have this B_p, n, C, top_p and number of threads."""
-    B = cfg["B_p"] * cfg["n"]
-    if cfg["B_max"] and B > cfg["B_max"]:
-        raise BadInput(f"--B_p={cfg['B_p']} --n={cfg['n']}: B_p n = {B} is above "
-                       f"B_max={cfg['B_max']}; lower one of them, or raise --B_max")
-    if cfg["C"] < B:
-        raise BadInput(f"--C={cfg['C']}: below one update of B_p n = {B} rollouts; raise it, or "
-                       "lower B_p or n")
-    if cfg["top_p"] < 1 and cfg["tis_cap"]:
-        raise BadInput(f"--top_p={cfg['top_p']}: below 1, the engine's log-probs are renormalised, "
-                       "and importance weights would be wrong; set --tis_cap=0 as well")
-    if cfg["threads"] > (os.cpu_count() or 1):
-        raise BadInput(f"--threads={cfg['threads']}: this machine has {os.cpu_count()} cores")
+    B, cores = cfg["B_p"] * cfg["n"], os.cpu_count() or 1
+    expect(
+        cfg,
+        ("B_p", B <= (cfg["B_max"] or B), f"with n={cfg['n']}, B_p n = {B} is above "
+         f"B_max={cfg['B_max']}; lower one of them, or raise --B_max"),
+        ("C", cfg["C"] >= B,
+         f"below one update of B_p n = {B} rollouts; raise it, or lower B_p or n"),
+        ("top_p", cfg["top_p"] == 1 or not cfg["tis_cap"], "below 1, the engine's log-probs are "
+         "renormalised, and importance weights would be wrong; set --tis_cap=0 as well"),
+        ("threads", cfg["threads"] <= cores, f"this machine has {cores} cores"))
 
 
 def check_processes(cfg, count):
     """Raise BadInput if `count` processes of torchrun, one for each GPU, cannot share a run."""
-    if cfg["lora_rank"] and count > 1:
-        raise BadInput(f"--lora_rank={cfg['lora_rank']}: adapters train on one GPU, not on the "
-                       f"{count} of GPUS_PER_RUN or torchrun; give 1")
-    if cfg["B_p"] % count:
-        nearest = max(count, round(cfg["B_p"] / count) * count)
-        raise BadInput(f"--B_p={cfg['B_p']}: the {count} processes of GPUS_PER_RUN or torchrun "
-                       f"cannot share its problems evenly; the nearest B_p is {nearest}")
+    of = f"{count} of GPUS_PER_RUN or torchrun"
+    nearest_B_p = max(count, round(cfg["B_p"] / count) * count)
+    expect(cfg, ("lora_rank", not cfg["lora_rank"] or count <= 1,
+                 f"adapters train on one GPU, not on the {of}; give 1"),
+           ("B_p", cfg["B_p"] % count == 0, f"its problems cannot be shared evenly by the {of}; "
+            f"the nearest B_p is {nearest_B_p}"))
 
 
 def complete(cfg):
@@ -417,18 +412,15 @@ def complete(cfg):
 def identity(cfg):
     """Return the part of a config that identifies a run: all keys that are not in FREE or unused,
     as the critic's keys without ppo and the verifier's limits if it is exact."""
-    out = {key: value for key, value in complete(cfg).items() if key not in FREE}
-    unused = [] if out["algo"] == "ppo" else ["gamma", "lam", "critic_lr", "value_clip"]
-    unused += ["verify_s", "verify_bytes"] if out["verifier"] == "exact" else []
-    for key in unused:
-        del out[key]
-    return out
+    unused = set() if cfg.get("algo") == "ppo" else {"gamma", "lam", "critic_lr", "value_clip"}
+    if cfg.get("verifier") == "exact":
+        unused |= {"verify_s", "verify_bytes"}
+    return {key: value for key, value in complete(cfg).items() if key not in FREE | unused}
 
 
 def experiment(cfg):
     """Return what all runs of a sweep have in common: `identity` without the keys of the grid."""
-    grid = ("B_p", "n", "seed", "lr_base")
-    return {key: v for key, v in identity(cfg).items() if key not in grid}
+    return {key: v for key, v in identity(cfg).items() if key not in "B_p n seed lr_base".split()}
 
 
 def lrs_of(cfg):
@@ -447,11 +439,10 @@ def run_name(cfg):
 
 def check_sweep_words(words):
     """Raise BadInput if the command line of a sweep gives --n, --B_p or --seed, as for one run."""
-    for word in words:
-        for key, of_sweep in (("n", "ns"), ("B_p", "bps"), ("seed", "seeds")):
-            if word.startswith(f"--{key}="):
-                raise BadInput(f"{word}: a sweep has several {key}; --{of_sweep} gives those to "
-                               "run, and the analysis takes all that ran")
+    for key, of_sweep in dict(n="ns", B_p="bps", seed="seeds").items():
+        if any(word.startswith(f"--{key}=") for word in words):
+            raise BadInput(f"--{key}: a sweep has several {key}; --{of_sweep} gives those to run, "
+                           "and the analysis takes all that ran")
 
 
 def check_same(folder, old, cfg):
@@ -471,10 +462,9 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
     torchrun starts that many processes.
     """
     words = [f"--recipe={cfg['recipe']}"]
-    if cfg["data"] != config["data"]:
-        words.append(f"--data={cfg['data']}")
-    if parse(words)["model"] != cfg["model"]:
-        words.append(f"--model={cfg['model']}")
+    for key in ("data", "model"):
+        if cfg[key] != parse(words)[key]:
+            words.append(f"--{key}={cfg[key]}")
     plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
     skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
     if cfg["device"] == "auto":  # leave the choice to the data folder's defaults.json

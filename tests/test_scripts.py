@@ -57,14 +57,14 @@ def refused(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("word, names", [
-    ("--lr_bse=1", ["lr_bse=1", "lr_base"]), ("--B_max=3", ["--B_p=2 --n=2", "B_max=3"]),
+    ("--lr_bse=1", ["lr_bse=1", "lr_base"]), ("--B_max=3", ["--B_p=2: with n=2", "B_max=3"]),
     ("--D=17", ["--D=17", "16 problems"]), ("--config=missing.json", ["missing.json"]),
     ("--algo=ppo --n_train=2", ["--n_train=2", "PPO"]),
     ("--algo=ppo --zero_var_filter=all", ["--zero_var_filter=all", "PPO"]),
     ("--algo=ppo --lora_rank=4", ["--lora_rank=4: PPO"]),
-    ("--lora_rank=-1", ["--lora_rank=-1: must be 0 or more"]),
+    ("--lora_rank=-1", ["--lora_rank=-1: expected 0 or more"]),
     ("--keep_at=1e52e5", ["--keep_at=1e52e5"]), ("--gpu_memory=2", ["--gpu_memory=2"]),
-    ("--engine=vllm --temperature=2.5", ["--temperature=2.5", "2 or less"]),
+    ("--engine=vllm --temperature=2.5", ["--temperature=2.5", "to 2"]),
     ("--max_new_tokens=60", ["--max_new_tokens=60", "64 positions"])])
 def test_bad_words_of_a_run(refused, tiny, word, names):
     line = refused("train_grpo.py", *tiny.words, *RUN, *word.split())
