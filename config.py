@@ -273,7 +273,8 @@ def parse(argv, doc="", own=None):
         for key in sorted(flat, key=lambda key: key != "recipe"):
             set_key(given, key, flat[key], keys=keys)
     # the paths in a --config file belong to its recipe, data, model and split
-    if any(given[key] != filed[key] for key in filed.keys() & {"recipe", "data", "model", "split"}):
+    if any(given[key] != cast(key, filed[key], keys)
+           for key in filed.keys() & {"recipe", "data", "model", "split"}):
         for path in filed.keys() & {"train_set", "val_set", "problems", "runs"}:
             if given[path] == filed[path]:
                 del given[path]
@@ -282,17 +283,17 @@ def parse(argv, doc="", own=None):
     set_key(cfg, "recipe", given.get("recipe", cfg["recipe"]))
     cfg |= given
 
-    cfg["data"], cfg["model"] = str(Path(cfg["data"])), cfg["model"].rstrip("/") or cfg["model"]
-    splits, split = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, cfg["split"]
-    for key in ("train", "val"):
-        name = f"{split or cfg['recipe']}_{key}.jsonl"
-        cfg[f"{key}_set"] = cfg[f"{key}_set"] or str(splits / name)
-    cfg["problems"] = cfg["problems"] or str(Path(cfg["data"]) / "problems.jsonl")
-    name = cfg["recipe"] + f"_{split}" * (split not in ("", cfg["recipe"]))
-    data, model, home = (Path(x).resolve() for x in (cfg["data"], cfg["model"], config["data"]))
-    if data != home or model not in (home / "base", home / "one_layer"):  # not an embedded model
-        name = f"{data.name}_{Path(cfg['model']).name}_{name}"
-    cfg["runs"] = cfg["runs"] or f"runs/{name}"
+    data, model = Path(cfg["data"]), cfg["model"].rstrip("/") or cfg["model"]
+    recipe, split = cfg["recipe"], cfg["split"] or cfg["recipe"]
+    name = recipe if split == recipe else f"{recipe}_{split}"
+    embedded = [Path(config["data"], base).resolve() for base in ("base", "one_layer")]
+    if data.resolve() != embedded[0].parent or Path(model).resolve() not in embedded:
+        name = f"{data.resolve().name}_{Path(model).name}_{name}"
+    cfg |= dict(data=str(data), model=model, runs=cfg["runs"] or f"runs/{name}")
+    for key, path in dict(train_set=f"splits/{Path(model).name}/{split}_train.jsonl",
+                          val_set=f"splits/{Path(model).name}/{split}_val.jsonl",
+                          problems="problems.jsonl").items():
+        cfg[key] = cfg[key] or str(data / path)
     check(cfg)
     return cfg
 
@@ -396,12 +397,12 @@ def check_run(cfg):
 
 def check_processes(cfg, count):
     """Raise BadInput if `count` processes of torchrun, one for each GPU, cannot share a run."""
-    of = f"{count} of GPUS_PER_RUN or torchrun"
+    processes = f"the {count} processes of GPUS_PER_RUN or torchrun"
     nearest_B_p = max(count, round(cfg["B_p"] / count) * count)
     expect(cfg, ("lora_rank", not cfg["lora_rank"] or count <= 1,
-                 f"adapters train on one GPU, not on the {of}; give 1"),
-           ("B_p", cfg["B_p"] % count == 0, f"its problems cannot be shared evenly by the {of}; "
-            f"the nearest B_p is {nearest_B_p}"))
+                 f"adapters train on one GPU, not in {processes}; give 1"),
+           ("B_p", cfg["B_p"] % count == 0,
+            f"{processes} cannot share its problems evenly; the nearest B_p is {nearest_B_p}"))
 
 
 def complete(cfg):
