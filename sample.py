@@ -7,14 +7,13 @@
     python sample.py mix --data=data/guru_math --D=5000       # the paper's mixtures of splits
 
 Reads a problem file, {"id", "prompt", "answer"} per line, and a model. Writes DATA/splits/MODEL:
-- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per problem and pass, each
-  written at once, so the same command continues a killed measurement. `of` is the problem's hash.
-  Counts in the model's `pass_rates.jsonl.gz`, with these weights and settings, are used.
+- `pass_rates.jsonl`: a header, then {"id", "of", "samples", "correct"} per problem and pass. `of`
+  is the problem's hash. The same command continues a killed measurement. It starts from the model's
+  `pass_rates.jsonl.gz` if that has the same weights and settings.
 - {easy,hard,very_easy,mixed}_{train,val}.jsonl: splits by the paper's bands of avg@16 (section 3,
   factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of the paper's
-  study of mixtures, by 128 rollouts per problem.
+  study of mixtures.
 - `difficulty.png`: a histogram of pass rates. `difficulty.json`: sizes of the splits, settings.
-At the end it prints, for several n, the share of groups whose advantages would all be 0.
 
 `mix` writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl from the levels; --D=0 takes all they
 allow. Splits are in random order, so `head` and `cat` make other mixtures.
@@ -30,7 +29,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from config import BadInput, at_k, choose, entry, parse, read_json
+from config import BadInput, at_k, choose, entry, expect, parse, read_json
 import numpy as np
 
 from core import engine, models, plots
@@ -38,7 +37,7 @@ from core.log import append, atomic_write, read_log, save_json
 from core.problems import copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
-# Ranges of avg@s (Very Easy is ours), and of avg@s_zero, as in the paper's study of mixtures
+# Ranges of avg@s (Very Easy is ours) and of avg@s_zero
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
 GROUPS = (4, 8, 16, 32, 64)  # the values of n in the no-signal table
@@ -130,8 +129,7 @@ def read_counts(problems, folder, now):
 def next_to_draw(problems, counts, cfg):
     """Return the problems with the fewest rollouts among those that need more."""
     state = {p["id"]: latest_count(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
-    todo = [p for p in problems
-            if state[p["id"]][1] == 0 or is_open(*state[p["id"]], cfg["s_zero"])]
+    todo = [p for p in problems if is_open(*state[p["id"]], max(cfg["s"], cfg["s_zero"]))]
     fewest = min((state[p["id"]][1] for p in todo), default=0)
     return [p for p in todo if state[p["id"]][1] == fewest]
 
@@ -141,7 +139,7 @@ def measure(problems, prompts, open_engine, cfg, folder):
 
     Return {id: {drawn: solved}} with the count after each pass, and the verifier's faults in this
     call. Raise BadInput if `folder` has counts with other settings. prompts: the token ids.
-    open_engine() is called only if there is something to measure, of this shard if cfg names one.
+    open_engine() is called only if this shard of the problems has something to measure.
 
     A count is appended to pass_rates.jsonl at once, and no count of any shard is measured again. A
     problem's rollouts depend only on its id, so an interruption changes no number.
@@ -152,13 +150,13 @@ def measure(problems, prompts, open_engine, cfg, folder):
     folder.mkdir(parents=True, exist_ok=True)
     counts, faults = read_counts(problems, folder, now), Counter()
     prompts = {p["id"]: ids for p, ids in zip(problems, prompts)}
+    i, k = map(int, (cfg["shard"] or "0/1").split("/"))
     with open(path, "ab", buffering=0) as file:
         # cut a partial last line, which a killed measurement leaves
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        i, k = map(int, (cfg["shard"] or "0/1").split("/"))
         while todo := next_to_draw(problems[i::k], counts, cfg):
             drawn = latest_count(counts[todo[0]["id"]], cfg)[1]
-            goal = min(drawn + cfg["s"], cfg["s_zero"]) if drawn else cfg["s"]
+            goal = min(drawn + cfg["s"], max(cfg["s"], cfg["s_zero"]))
             generator = open_engine()
             seeds = [engine.rollout_seed("difficulty", p["id"], goal) for p in todo]
             stream = generator.stream([prompts[p["id"]] for p in todo], goal - drawn, seeds)
@@ -184,8 +182,7 @@ def grade_stream(stream, problems, tokenizer, cfg):
     try:
         for js, rollouts in stream:
             batch = [problems[j] for j in js]
-            job = grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)
-            waiting.append((batch, job))
+            waiting.append((batch, grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)))
             while waiting and waiting[0][1].done():
                 batch, job = waiting.popleft()
                 yield batch, *job.result()
@@ -202,17 +199,15 @@ def make_splits(problems, counts, cfg):
     order of all problems, the first `val_size` of each split are held out, and no split trains on
     their prompts, so any split can validate a model that was trained on another.
     """
-    groups, order = {}, []
+    groups = {name: [] for name in (*BANDS, *LEVELS)}
     for p in shuffled(problems):
         solved, drawn = latest_count(counts[p["id"]], cfg)
         rate = counts[p["id"]][cfg["s"]] / cfg["s"]
-        order.append(dict(p, pass_rate=rate, samples=drawn, correct=solved))
-    for name, (low, high) in BANDS.items():
-        groups[name] = [p for p in order if low <= p["pass_rate"] <= high]
-    level = {p["id"]: level_of(p["correct"], p["samples"], cfg["s_zero"])[0]
-             for p in order if cfg["s_zero"]}
-    for name in LEVELS:
-        groups[name] = [p for p in order if level.get(p["id"]) == name]
+        names = [name for name, (low, high) in BANDS.items() if low <= rate <= high]
+        if cfg["s_zero"]:
+            names.append(level_of(solved, drawn, cfg["s_zero"])[0])
+        for name in filter(None, names):
+            groups[name].append(dict(p, pass_rate=rate, samples=drawn, correct=solved))
     vals = {name: group[:val_size(len(group), cfg)] for name, group in groups.items()}
     held_out = [p for val in vals.values() for p in val]
     splits = {name: dict(val=vals[name], train=without_prompts(group, held_out))
@@ -301,19 +296,18 @@ MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
 def mixture(name, splits, D, seed):
     """Return D problems of one of MIXTURES from `splits` {name: problems}; D = 0: all they allow.
     Raise BadInput if D is too large."""
-    queues, problems = {}, []
+    problems, queues = [], {}
     for split in MIXTURES[name]:
         rng = random.Random(f"mix {seed} {split}")
         queues[split] = iter(rng.sample(splits[split], len(splits[split])))
-    for split in itertools.islice(itertools.cycle(MIXTURES[name]), D or None):
-        problem = next(queues[split], None)
-        if problem is None and D:
-            raise BadInput(f"--D={D}: the mixture {name} has at most {len(problems)} problems, "
-                           f"because {split} has only {len(splits[split])}; give a smaller --D")
-        if problem is None:
+    for split in itertools.cycle(MIXTURES[name]):
+        if (problem := next(queues[split], None)) is None:
             break
         problems.append(problem)
-    return problems
+    if D > len(problems):
+        raise BadInput(f"--D={D}: the mixture {name} has at most {len(problems)} problems, because "
+                       f"{split} has only {len(splits[split])}; give a smaller --D")
+    return problems[:D or None]
 
 
 def main_mix(argv):
@@ -379,16 +373,12 @@ def report(counts, splits, cfg, path):
     if s_zero:
         drawn = sum(latest_count(c, cfg)[1] for c in counts.values())
         print(f"  levels by {s_zero} rollouts: {drawn:,} rollouts in all")
-    remedy = ": measure more problems or lower --n_val"
     for name, split in splits.items():
-        train, val, note = len(split["train"]), len(split["val"]), ""
-        if name in LEVELS and not s_zero:
-            note = "not requested (--s_zero)"
-        elif val < cfg["n_val"]:
-            note = f"fewer than --n_val={cfg['n_val']} to validate on{remedy}"
-        elif train < FEW:
-            note = f"fewer than {FEW} to train on{remedy}"
-        print(f"  {name:15s} {train:6d} train {val:6d} val   {note}".rstrip())
+        if s_zero or name not in LEVELS:
+            train, val = len(split["train"]), len(split["val"])
+            few = "   few: measure more problems or lower --n_val"
+            print(f"  {name:15s} {train:6d} train {val:6d} val"
+                  + few * (train < FEW or val < cfg["n_val"]))
     print("\n".join(signal_table(splits, counts, cfg)))
     print(f"  {path}")
 
@@ -399,8 +389,9 @@ def main(argv):
     cfg = parse(argv, __doc__, dict(shard=("", "i/k: one of k parallel processes, which measures "
                                            "every k-th problem from i on and writes no splits")))
     shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"] or "0/1")
-    if not shard or int(shard[1]) >= int(shard[2]):
-        raise BadInput(f"--shard={cfg['shard']}: expected i/k with i from 0 to k - 1, as in 0/8")
+    expect(cfg, ("shard", shard and int(shard[1]) < int(shard[2]),
+                 "expected i/k with i from 0 to k - 1, as in 0/8"),
+           ("s_zero", not 0 < cfg["s_zero"] < cfg["s"], f"must be 0 or at least s={cfg['s']}"))
     choose("verifier", cfg["verifier"], verifier.REWARDS)
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if cfg["split"] == "all":
@@ -408,8 +399,6 @@ def main(argv):
     problems = read_problems(cfg["problems"])
     if cfg["measure"]:  # a larger --measure includes the problems of a smaller --measure
         problems = shuffled(problems)[:cfg["measure"]]
-    if 0 < cfg["s_zero"] < cfg["s"]:
-        raise BadInput(f"--s_zero={cfg['s_zero']}: must be 0 or at least s={cfg['s']}")
     name, tokenizer = engine.engine_name(cfg), models.load_tokenizer(cfg["model"])
     problems, prompts = within_limit(problems, tokenizer, cfg)
     info = folder / "difficulty.json"

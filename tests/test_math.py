@@ -166,12 +166,11 @@ def test_from_a_parquet_to_splits(world):
     # the verifier finds right and wrong answers
     assert min(first) == 0 and max(first) > 0.8 and 0.1 < np.mean(first) < 0.8
     for name in ("easy", "hard", "very_easy", *sample.LEVELS):
-        paths = [world.splits / f"{name}_{part}.jsonl" for part in ("train", "val")]
-        train, val = [len(sample.read_problems(p)) if p.exists() else 0 for p in paths]
-        note = re.search(rf"^  {name} .* val *(.*)$", world.said, re.M)[1]
-        assert note.startswith("fewer than --n_val=8 to validate on" if val < 8 else
-                               "fewer than 20 to train on" if train < 20 else ""), world.said
-        assert bool(note) == (val < 8 or train < 20), world.said
+        paths = {world.splits / f"{name}_{part}.jsonl": least
+                 for part, least in (("train", sample.FEW), ("val", 8))}
+        few = any(not path.exists() or len(sample.read_problems(path)) < least
+                  for path, least in paths.items())
+        assert bool(re.search(rf"^  {name} .*few: measure", world.said, re.M)) == few, world.said
 
 
 def test_shards_measure_the_same(world, tmp_path, monkeypatch):
