@@ -292,15 +292,12 @@ def in_parallel(function, *columns):
 
 def check_world(cfg):
     """Raise BadInput if a value in `cfg` is out of range or turns on what the toy does not have."""
-    for key, least, most in (("n_val", 1, 10 ** 6), ("idle", 0, 10 ** 4), ("skill", 0, 1),
-                             ("world", 0, 10 ** 9), ("D", 0, POOL), ("B_p", 1, cfg["D"] or POOL)):
-        if not least <= cfg[key] <= most:
-            raise BadInput(f"--{key}={cfg[key]}: expected {least} to {most}")
-    for key, value in dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
-                           temperature=1.0, kl_coef=0.0, entropy_coef=0.0, recipe="mixed",
-                           pass_at="", out="").items():
-        if cfg[key] != value:
-            raise BadInput(f"--{key}={cfg[key]}: the toy has only {key}={value or 'none'}")
+    config.expect_limits(cfg, dict(n_val=(1, 10 ** 6), idle=(0, 10 ** 4), skill=(0, 1),
+                                   world=(0, 10 ** 9), D=(0, POOL), B_p=(1, cfg["D"] or POOL)))
+    only = dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
+                temperature=1.0, kl_coef=0.0, entropy_coef=0.0, recipe="mixed", pass_at="", out="")
+    config.expect(cfg, *((key, cfg[key] == value, f"the toy has only {key}={value or 'none'}")
+                         for key, value in only.items()))
 
 
 def main(argv):
