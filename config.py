@@ -89,8 +89,7 @@ config = dict(
     s_zero = 128,                 # rollouts per problem to find its level, for mixtures; 0 = none
     n_val = 0,                    # validation problems of a split; 0 = 300, at most a quarter
     # Running: folders, hardware, memory, checkpoints. None changes a result beyond rounding
-    runs = "",                    # folder of a sweep's runs; empty = runs/RECIPE for the embedded
-                                  # model, else runs/DATA_MODEL_RECIPE
+    runs = "",                    # folder of a sweep's runs; empty = runs/[DATA_MODEL_]RECIPE
     out = "",                     # folder of the output; empty = the run's, or `runs`
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
@@ -101,8 +100,7 @@ config = dict(
                                   # third more work; auto = true if a GPU's memory is too small
     gpu_memory = 0.0,             # vLLM's share of GPU memory; 0 = what training leaves, up to 0.9
     save_every = 65536,           # rollouts between checkpoints (two are kept); 0 = at the end
-    keep_last = True,             # keep the last checkpoint, which a larger C continues; false =
-                                  # only the model and the checkpoints of keep_at
+    keep_last = True,             # keep the last checkpoint, for a larger C; false = only the model
     keep_at = "",                 # budgets whose checkpoints are never deleted, "1e5 2e5"
     pass_at = "",                 # budgets to measure training problems with s rollouts, "0 1e5"
     sample_every = 10,            # updates between the rollouts written to samples.jsonl; 0 = none
@@ -122,8 +120,7 @@ config = dict(
 OF_MODEL = ("C B_max lr_base critic_lr max_prompt_tokens max_new_tokens micro_tokens gen_batch "
             "eval_every save_every ns bps seeds").split()
 
-# The paper's Table 1 says which loss terms a recipe has; the coefficients are ours. The paper
-# advises the Hard recipe for problems of mixed difficulty
+# The loss terms are those of the paper's Table 1; the coefficients are ours
 RECIPES = dict(easy=dict(kl_coef=0.001, entropy_coef=0.001),
                hard=dict(kl_coef=0.0, entropy_coef=0.0),
                mixed=dict(kl_coef=0.0, entropy_coef=0.0))

@@ -26,7 +26,6 @@ import json
 import os
 import random
 import re
-from collections import Counter
 from pathlib import Path
 
 from config import BadInput, at_k, choose, entry, expect, parse, read_json
@@ -148,7 +147,7 @@ def measure(problems, prompts, open_engine, cfg, folder):
     shard = cfg["shard"] and "." + cfg["shard"].replace("/", "of")
     path, now = folder / f"pass_rates{shard}.jsonl", settings(cfg)
     folder.mkdir(parents=True, exist_ok=True)
-    counts, faults = read_counts(problems, folder, now), Counter()
+    counts, faults = read_counts(problems, folder, now), collections.Counter()
     prompts = {p["id"]: ids for p, ids in zip(problems, prompts)}
     i, k = map(int, (cfg["shard"] or "0/1").split("/"))
     with open(path, "ab", buffering=0) as file:
@@ -162,7 +161,8 @@ def measure(problems, prompts, open_engine, cfg, folder):
             stream = generator.stream([prompts[p["id"]] for p in todo], goal - drawn, seeds)
             with tqdm(total=len(todo), mininterval=1,
                       desc=f"{goal} rollouts for {len(todo)} problems") as bar:
-                for batch, rewards, bad in grade_stream(stream, todo, generator.tokenizer, cfg):
+                for batch, job in grade_stream(stream, todo, generator.tokenizer, cfg):
+                    rewards, bad = job.result()
                     if not os.fstat(file.fileno()).st_size:
                         append(file, dict(type="header", **now, set_hash=set_hash(problems),
                                           s_zero=cfg["s_zero"]))
@@ -176,29 +176,46 @@ def measure(problems, prompts, open_engine, cfg, folder):
 
 
 def grade_stream(stream, problems, tokenizer, cfg):
-    """Yield (a batch of problems, their rewards, counts of verifier failures), in the order of the
-    engine's stream. A thread grades, so that generation does not wait for math-verify's limit."""
-    waiting, grader = collections.deque(), concurrent.futures.ThreadPoolExecutor(1)
+    """Yield (a batch of problems, the future of verifier.grade), in the order of the engine's
+    stream. A thread grades, so that generation does not wait for math-verify's limit."""
+    jobs, grader = collections.deque(), concurrent.futures.ThreadPoolExecutor(1)
     try:
         for js, rollouts in stream:
             batch = [problems[j] for j in js]
-            waiting.append((batch, grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)))
-            while waiting and waiting[0][1].done():
-                batch, job = waiting.popleft()
-                yield batch, *job.result()
-        for batch, job in waiting:
-            yield batch, *job.result()
+            jobs.append((batch, grader.submit(verifier.grade, batch, rollouts, tokenizer, cfg)))
+            while jobs and jobs[0][1].done():
+                yield jobs.popleft()
+        yield from jobs
     finally:
         grader.shutdown(cancel_futures=True)
 
 
-def make_splits(problems, counts, cfg):
-    """Return {split name: {"train": [...], "val": [...]}} for problems with their counts.
+def shuffled(problems):
+    """Return the problems in the one random order that decides which of them are held out."""
+    return random.Random("splits").sample(problems, len(problems))
 
-    Bands are chosen by avg@s, levels by avg@s_zero; `mixed` is half Hard, half Easy. In one random
-    order of all problems, the first `val_size` of each split are held out, and no split trains on
-    their prompts, so any split can validate a model that was trained on another.
+
+def hold_out(groups, cfg):
+    """Return {name: {"train": [...], "val": [...]}} for {name: problems in random order}.
+
+    The first n_val of a group are for validation, by default 300, but at most a quarter, and at
+    least one of two or more. No split trains on a validation prompt of any group, so any split can
+    validate a model that was trained on another.
     """
+    splits = {}
+    for name, group in groups.items():
+        size = cfg["n_val"] or min(N_VAL, max(len(group) // 4, int(len(group) > 1)))
+        splits[name] = dict(val=group[:size])
+    held_out = [p for split in splits.values() for p in split["val"]]
+    for name, group in groups.items():
+        first = copies(held_out + group)[len(held_out):]
+        splits[name]["train"] = [p for p, i in zip(group, first) if i >= len(held_out)]
+    return splits
+
+
+def make_splits(problems, counts, cfg):
+    """Return the splits of `hold_out` for problems with their counts. Bands are chosen by avg@s,
+    levels by avg@s_zero; `mixed` is half Hard, half Easy."""
     groups = {name: [] for name in (*BANDS, *LEVELS)}
     for p in shuffled(problems):
         solved, drawn = latest_count(counts[p["id"]], cfg)
@@ -208,31 +225,11 @@ def make_splits(problems, counts, cfg):
             names.append(level_of(solved, drawn, cfg["s_zero"])[0])
         for name in filter(None, names):
             groups[name].append(dict(p, pass_rate=rate, samples=drawn, correct=solved))
-    vals = {name: group[:val_size(len(group), cfg)] for name, group in groups.items()}
-    held_out = [p for val in vals.values() for p in val]
-    splits = {name: dict(val=vals[name], train=without_prompts(group, held_out))
-              for name, group in groups.items()}
+    splits = hold_out(groups, cfg)
     splits["mixed"] = {part: [p for pair in zip(splits["hard"][part], splits["easy"][part])
                               for p in pair] for part in ("val", "train")}
     del splits["mixed"]["val"][cfg["n_val"] or N_VAL:]
     return splits
-
-
-def without_prompts(problems, held_out):
-    """Return the problems whose prompt differs from all prompts of `held_out`."""
-    first = copies(held_out + problems)[len(held_out):]
-    return [p for p, i in zip(problems, first) if i >= len(held_out)]
-
-
-def shuffled(problems):
-    """Return the problems in the one random order that decides which of them are held out."""
-    return random.Random("splits").sample(problems, len(problems))
-
-
-def val_size(size, cfg):
-    """Return how many of the `size` problems of a split are held out: by default 300, but at most a
-    quarter, and at least one of two or more."""
-    return cfg["n_val"] or min(N_VAL, max(size // 4, int(size > 1)))
 
 
 def write_splits(splits, folder):
@@ -248,13 +245,12 @@ def write_splits(splits, folder):
 
 def write_all(folder, cfg):
     """Write the split `all`, every problem of the file, without measuring the difficulty."""
-    order = shuffled(read_problems(cfg["problems"]))
-    val = order[:val_size(len(order), cfg)]
-    train = without_prompts(order, val)
-    if not train:
-        raise BadInput(f"--n_val={cfg['n_val']}: leaves none of the {len(order)} problems of "
-                       f"{cfg['problems']} to train on; give a smaller --n_val")
-    write_splits(dict(all=dict(train=train, val=val)), folder)
+    problems = read_problems(cfg["problems"])
+    splits = hold_out({"all": shuffled(problems)}, cfg)
+    train, val = splits["all"]["train"], splits["all"]["val"]
+    expect(cfg, ("n_val", train, f"leaves none of the {len(problems)} problems of "
+                 f"{cfg['problems']} to train on; give a smaller --n_val"))
+    write_splits(splits, folder)
     print(f"  all             {len(train):6d} train {len(val):6d} val of {cfg['problems']}, "
           "difficulty not measured")
 
@@ -313,14 +309,13 @@ def mixture(name, splits, D, seed):
 def main_mix(argv):
     """Write the paper's mixtures. If one of them cannot be made, write none."""
     cfg = parse(argv, __doc__)
-    folder, splits = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name, {}
-    for split in LEVELS:
-        path = folder / f"{split}_train.jsonl"
-        if not path.exists():
-            raise BadInput(f"{path}: no such file; no problem has this level, or the levels were "
-                           f"not measured: python sample.py --data={cfg['data']} "
-                           f"--model={cfg['model']} --s_zero=128")
-        splits[split] = read_problems(path)
+    folder = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
+    files = {split: folder / f"{split}_train.jsonl" for split in LEVELS}
+    if missing := [str(path) for path in files.values() if not path.exists()]:
+        raise BadInput(f"{missing[0]}: no such file; no problem has this level, or the levels were "
+                       f"not measured: python sample.py --data={cfg['data']} "
+                       f"--model={cfg['model']} --s_zero=128")
+    splits = {split: read_problems(path) for split, path in files.items()}
     made = {name: mixture(name, splits, cfg["D"], cfg["seed"]) for name in MIXTURES}
     for name, problems in made.items():
         path = folder / f"mix_{name}_D{len(problems)}_seed{cfg['seed']}_train.jsonl"
@@ -350,9 +345,8 @@ def within_limit(problems, tokenizer, cfg):
     limit = cfg["max_prompt_tokens"]
     pairs = [(p, ids) for p, ids in zip(problems, tokenize(problems, tokenizer))
              if 0 < len(ids) <= limit]
-    if not pairs:
-        raise BadInput(f"--max_prompt_tokens={limit}: every prompt of {cfg['problems']} has more "
-                       "tokens; give a larger limit")
+    expect(cfg, ("max_prompt_tokens", pairs,
+                 f"every prompt of {cfg['problems']} has more tokens; give a larger limit"))
     if len(pairs) < len(problems):
         print(f"{cfg['problems']}: {len(problems) - len(pairs)} of {len(problems)} prompts are "
               f"longer than --max_prompt_tokens={limit} and left out")
@@ -419,11 +413,10 @@ def main(argv):
 
     splits = make_splits(problems, counts, cfg)
     write_splits(splits, folder)
+    keys = "model problems verifier temperature s s_zero n_val measure".split()
     sizes = {name: {part: len(split[part]) for part in split} for name, split in splits.items()}
-    save_json(info, dict(
-        {key: cfg[key] for key in ("model", "problems", "verifier", "temperature", "s", "s_zero",
-                                 "n_val", "measure")},
-        set_hash=set_hash(problems), sizes=sizes))
+    save_json(info, {key: cfg[key] for key in keys}
+              | dict(set_hash=set_hash(problems), sizes=sizes))
     report(counts, splits, cfg, folder / "difficulty.png")
 
 
