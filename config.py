@@ -147,11 +147,13 @@ LIMITS = dict.fromkeys("""B_p C k samples s updates max_prompt_tokens max_new_to
                           micro_tokens micro_logits verify_bytes""".split(), (1, INF)) | dict(
     n=(2, INF), eps_low=(0, 1), gamma=(0, 1), lam=(0, 1), gpu_memory=(0, 1), top_p=(TINY, 1),
     temperature=(TINY, 2), verify_s=(TINY, 3600), lr_base=(TINY, INF))
-# {key: (pattern of one value, an example)} of the keys with several values
-BUDGET = r"(\d+(\.\d*)?([eE]\d\d?)?)?"
-LISTS = dict(ns=(r"[2-9]|[1-9]\d+", "2 4 8"), bps=(r"[1-9]\d*", "8 32"), seeds=(r"\d+", "0 1 2"),
-             lrs=(r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?", "1e-4 2e-4"),
-             keep_at=(BUDGET, "1e5 2e5"), pass_at=(BUDGET, "0 1e5"))
+# {key: (pattern of one value, what the values are)} of the keys with several values
+BUDGETS = r"(\d+(\.\d*)?([eE]\d\d?)?)?", 'budgets, as in "1e5 2e5"'
+LISTS = dict(ns=(r"[2-9]|[1-9]\d+", 'whole numbers, 2 or more, as in "2 4 8"'),
+             bps=(r"[1-9]\d*", 'whole numbers, 1 or more, as in "8 32"'),
+             seeds=(r"\d+", 'whole numbers, 0 or more, as in "0 1 2"'),
+             lrs=(r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?", 'learning rates, as in "1e-4 2e-4"'),
+             keep_at=BUDGETS, pass_at=BUDGETS)
 
 
 class BadInput(ValueError):
@@ -320,7 +322,7 @@ def files(value):
 
 
 def expect(cfg, *rules):
-    """Raise BadInput at the first broken rule of `rules`: (key, is its value valid, why not)."""
+    """Raise BadInput for the first broken one of `rules`: (key, is its value valid, why not)."""
     for key, valid, why in rules:
         if not valid:
             raise BadInput(f"--{key}={cfg[key]}: {why}")
@@ -340,8 +342,7 @@ def check(cfg):
     expect(
         cfg,
         *((key, all(re.fullmatch(pattern, word) for word in cfg[key].split() or [""]),
-           f'expected numbers with spaces between, as in "{example}"')
-          for key, (pattern, example) in LISTS.items()),
+           f"expected {values}, with spaces between") for key, (pattern, values) in LISTS.items()),
         *((key, cfg["algo"] != "ppo" or cfg[key] == config[key], "PPO, which has a critic and no "
            f"group baseline, does not use this key; leave it at {config[key]}")
           for key in ("n_train", "zero_var_filter", "lora_rank")),
@@ -437,20 +438,21 @@ def run_name(cfg):
 
 def check_sweep_words(words):
     """Raise BadInput if the command line of a sweep gives --n, --B_p or --seed, as for one run."""
-    for key, of_sweep in dict(n="ns", B_p="bps", seed="seeds").items():
-        if any(word.startswith(f"--{key}=") for word in words):
-            raise BadInput(f"--{key}: a sweep has several {key}; --{of_sweep} gives those to run, "
-                           "and the analysis takes all that ran")
+    of_sweep = {"--n": "--ns", "--B_p": "--bps", "--seed": "--seeds"}
+    for word in words:
+        if keys := of_sweep.get(word.partition("=")[0]):
+            raise BadInput(f"{word}: a sweep has several values; {keys} gives those to run, and "
+                           "the analysis takes all that ran")
 
 
 def check_same(folder, old, cfg):
     """Raise BadInput if the run in `folder`, with config `old`, has another identity than `cfg`."""
     old, new = identity(old), identity(cfg)
-    differ = [key for key in new if old.get(key, new[key]) != new[key]]
+    differ = ", ".join(f"{key}={old[key]} there, {value} now" for key, value in new.items()
+                       if old.get(key, value) != value)
     if differ:
-        raise BadInput(f"{folder}: holds a run of another config: "
-                       + ", ".join(f"{key}={old[key]} there, {new[key]} now" for key in differ)
-                       + "; give another --out or OUT=FOLDER")
+        raise BadInput(f"{folder}: holds a run of another config: {differ}; give another --out or "
+                       "OUT=FOLDER")
 
 
 def command(cfg, more=(), python="python", launch="", gpus=1):
@@ -486,18 +488,16 @@ def command(cfg, more=(), python="python", launch="", gpus=1):
 def at_k(metric, samples):
     """Return [the metric of a problem with c of s = `samples` rollouts solved, for c = 0..s].
 
-    avg@k is c / s; best@k, at least one of k rollouts solved, 1 - C(s - c, k) / C(s, k) with
-    binomial coefficients; worst@k, all k solved, C(c, k) / C(s, k). They are unbiased (Chen et al.
-    2021, eq. 1). Raise BadInput if k > s.
+    best@k is the chance that at least one of k rollouts is solved, worst@k that all are. These are
+    unbiased estimates (Chen et al. 2021, eq. 1). Raise BadInput if k > s.
     """
-    kind, k = metric.split("@")[0], int(metric.split("@")[1])
-    if k > samples:
-        raise BadInput(f"--metric={metric}: needs {k} rollouts per problem, but the "
-                       f"evaluations have {samples}; give k up to {samples}")
-    share = [math.comb(c, k) / math.comb(samples, k) for c in range(samples + 1)]
-    if kind == "avg":
-        return [c / samples for c in range(samples + 1)]
-    return share if kind == "worst" else [1 - x for x in reversed(share)]
+    kind, k, s = metric.split("@")[0], int(metric.split("@")[1]), samples
+    if k > s:
+        raise BadInput(f"--metric={metric}: needs {k} rollouts per problem, but the evaluations "
+                       f"have {s}; give k up to {s}")
+    value = dict(avg=lambda c: c / s, worst=lambda c: math.comb(c, k) / math.comb(s, k),
+                 best=lambda c: 1 - math.comb(s - c, k) / math.comb(s, k))[kind]
+    return [value(c) for c in range(s + 1)]
 
 
 def main(argv):
