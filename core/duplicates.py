@@ -74,8 +74,8 @@ def sentences(question):
 
 
 def twins(questions, foreign):
-    """Return for each question "against" if it contains a problem in `foreign`, "exact" if it
-    duplicates an earlier question, else None."""
+    """Return for each question "against" if it contains a problem in `foreign`, the index of the
+    first question with the same text if that is an earlier one, else None."""
     texts = list({without_braces(question) for question in foreign})
     # an instruction has the word runs in more than half of four or more texts
     counts = Counter(run for words in texts for run in runs(words))
@@ -86,14 +86,13 @@ def twins(questions, foreign):
             by_run[run].append(i)
     # "What is 2 + 2?" is part of many questions, so compare short texts with whole sentences
     short = {compact(words) for words, own in zip(texts, own_runs) if len(own) < LONG}
-    seen, reasons = set(), []
-    for question in questions:
+    seen, found = {}, []
+    for j, question in enumerate(questions):
         mine, text = runs(without_braces(question), usual), compact(normalize(question))
         leak = bool(short) and not short.isdisjoint(sentences(question))
         for i, common in Counter(i for run in mine for i in by_run.get(run, ())).items():
             size = len(own_runs[i])
             leak |= common / (size if size >= LONG else len(mine) + size - common) >= NEAR
-        reasons.append("against" if leak else "exact" if text in seen else None)
-        if not leak:
-            seen.add(text)
-    return reasons
+        first = "against" if leak else seen.setdefault(text, j)
+        found.append(None if first == j else first)
+    return found

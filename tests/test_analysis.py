@@ -95,12 +95,10 @@ def config_of(**keys):
 BAD = {  # how a log is spoilt, and why its run is left out
     "no header": lambda r: None if r["type"] == "header" else r,
     "--seed=three: expected a whole number": config_of(seed="three"), "no B_p": config_of(B_p=None),
-    "--lr_base=fast: expected a number": config_of(lr_base="fast"),
-    "--C=16k": config_of(C="16k"),
+    "--lr_base=fast: expected a number": config_of(lr_base="fast"), "--C=16k": config_of(C="16k"),
     "--lr_scaling=by hand: expected one of sqrt": config_of(lr_scaling="by hand"),
     "fewer than two evaluations": lambda r: None if r["type"] == "eval" and r["step"] > 40 else r,
-    "not counts": changed(correct=[5] * 20),
-    "not counts from": changed(correct=[0.5] * 20),
+    "not counts": changed(correct=[5] * 20), "not counts from": changed(correct=[0.5] * 20),
     "differ in problems": lambda r: r | (dict(correct=[1, 2]) if r["type"] == "eval" and
                                          r["step"] > 300 else {}),
     "malformed": changed(correct=[[1], 2]), "other validation problems": changed(set_hash="other"),

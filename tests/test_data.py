@@ -86,8 +86,7 @@ RESPELLED = LONG.replace(r"\frac{1}{2}", r"\dfrac12").replace("$", "")
 PLANTED = dict(
     original=(LONG, "3", ""),
     respelled=(RESPELLED.replace(" be given", "\n BE  given"), "3", "exact"),
-    relabelled=(LONG, "4", "exact"),
-    other_number=(LONG.replace("12", "13"), "3", ""),
+    relabelled=(LONG, "4", "exact"), other_number=(LONG.replace("12", "13"), "3", ""),
     other_function=(LONG.replace("sin", "cos"), "5", ""),
     other_sign=(LONG.replace(r"f(x)=\sin x", r"f(x)=-\sin x"), "5", ""),
     leaked=(TEST[3][0], TEST[3][1], "against"),
@@ -125,14 +124,14 @@ def test_rows_that_are_kept_and_their_manifest(made, model):
         (name, f"{q.strip()} {BOX}", "34" if a == '["34"]' else "18" if "####" in a else a)
         for name, q, a in kept]
     for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
-                 "3 against", "2 exact"):
+                 "3 against", "2 exact", "1 duplicates have another answer"):
         assert part in done.stdout, done.stdout
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
     settings = dict(source=f"LLM360/guru-RL-92k:train/{FILE}", model=str(model),
                     revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b")
     expected = dict(counts=dict(fates, rows=41, not_text=0, earlier_turns=0, answer_forms=0,
-                                escaped_golds=0), file=FILE,
+                                escaped_golds=0, conflicts=1), file=FILE,
                     source_sha256=hashlib.sha256((data / FILE).read_bytes()).hexdigest(),
                     set_hash=sample.set_hash(problems), question_column="prompt",
                     answer_column="reward_model.ground_truth")
@@ -375,9 +374,9 @@ def test_leaks_and_duplicates_equal_those_of_the_slow_way():
     for i, q in enumerate(questions):
         leak = any(5 * len(run(q) & run(f)) >= 4 * len(run(f)) for f in foreign)
         same = None if leak else first.setdefault(spelled(q), i)
-        expected.append("against" if leak else None if same == i else "exact")
+        expected.append("against" if leak else None if same == i else same)
     assert duplicates.twins(questions, foreign) == expected
-    assert min(Counter(expected).values()) >= 10
+    assert sum(isinstance(same, int) for same in expected) >= 10 <= expected.count("against")
 
 
 # ---- Mixtures ------------------------------------------------------------------------------------
@@ -645,8 +644,7 @@ def test_golds_with_doubled_backslashes_are_repaired_or_left_out(prepared):
 
 
 def test_golds_of_solutions_and_numbers_and_choices(prepared):
-    rows = [dict(problem=sentence(i), answer=gold)
-            for i, (gold, _) in enumerate(KEPT)]
+    rows = [dict(problem=sentence(i), answer=gold) for i, (gold, _) in enumerate(KEPT)]
     problems, counts, printed = prepared(rows)
     assert [p["answer"] for p in problems] == [kept for _, kept in KEPT if kept is not None]
     assert counts["several_answers"] == 2 and "2 several answers" in printed
@@ -670,6 +668,13 @@ def test_a_leak_is_found_with_other_braces():
         assert duplicates.twins([test], [train]) == ["against"], (a, b)
     other = "Let $z$ be given, with a modulus of two. Find all values of its square root, if any."
     assert duplicates.twins([other], [text.replace("{0}", LEAKS[0][0])]) == [None]
+
+
+@pytest.mark.parametrize("first, second, conflicts", [
+    ("2/5", r"\frac{2}{5}", 0), ("x=3", "3", 0), ("2/5", r"\frac{3}{5}", 1), ("7", "8", 1)])
+def test_equal_golds_in_other_notation_do_not_conflict(prepared, first, second, conflicts):
+    _, counts, *_ = prepared([dict(problem=sentence(1), answer=x) for x in (first, second)])
+    assert (counts["exact"], counts["conflicts"]) == (1, conflicts)
 
 
 @pytest.mark.parametrize("all_problems", [True, False])

@@ -87,8 +87,7 @@ TURNS = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} [end] {% end
 @named("config_says, template, want", [
     ([2, 3], None, [1, 2, 3]), (2, None, [1, 2]), (None, None, [1]),
     ([1], TURNS, "[end]"),  # config.json has the base model's end
-    (None, TURNS, "[end]"),
-    ([1], "{{ messages[0]['content'] }}", [1]),  # a template without an end
+    (None, TURNS, "[end]"), ([1], "{{ messages[0]['content'] }}", [1]),  # a template without an end
     ([1], "{{ raise_exception('no') }}", [1])])  # a template for users alone
 def test_every_file_that_names_an_end_counts(hf, config_says, template, want):
     """Stop tokens come from generation_config.json, from the tokenizer and from the chat template.

@@ -16,8 +16,7 @@ from core.problems import DATE, tokenize
 SIZES = dict(vocab_size=24, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
              pad_token_id=0, bos_token_id=1, eos_token_id=2)
-FAMILIES = dict(
-    Llama={}, Mistral=dict(sliding_window=4),
+FAMILIES = dict(Llama={}, Mistral=dict(sliding_window=4),
     Gemma2=dict(head_dim=8, final_logit_softcapping=2.0, query_pre_attn_scalar=8),
     Granite=dict(logits_scaling=8.0), Cohere=dict(logit_scale=0.25),
     OPT=dict(ffn_dim=64, word_embed_proj_dim=32),
