@@ -135,6 +135,22 @@ def verdict_text(law):
             f"{format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
 
+def by_mode(cfg):
+    """Return {panel: lines}, the verdicts by the halves of the mean, avg = (best@2 + worst@2) / 2:
+    coverage, one of two rollouts is right, and sharpening, both are (section 4.1)."""
+    lines = {}
+    for mode, metric in (("coverage", "best@2"), ("sharpening", "worst@2")):
+        t = stats.table(frontier.read(cfg, "fixed_Bp", metric)[0])
+        for name, of in frontier.groups(t, "fixed_Bp").items():
+            if (law := stats.verdict(t, of))["sets"]:
+                p = law["p_falls" if law["verdict"] == "falls" else "p"]
+                early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
+                lines[name] = lines.get(name, "") + (
+                    f"  by {mode} ({metric}): {law['verdict']} (p = {p:.2g}), n = {early} early, "
+                    f"{late} late\n")
+    return lines
+
+
 # --------------------------------------------------------------------------------------------------
 # What to run
 
@@ -340,9 +356,13 @@ def main(argv):
               folder / f"law{suffix}.png")
 
     print("Does the best n rise with the budget?")
+    _, samples, counted = t.runs[0]["task"]
+    of_mean = view == "fixed_Bp" and metric.startswith("avg@") and counted and samples > 1
+    modes = by_mode(cfg) if of_mean else {}
     for name, law in laws.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(law)}", 118,
                             initial_indent="  ", subsequent_indent="  "))
+        print(modes.get(name, ""), end="")
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
     print(f"What to run with {axis}; reward = {plots.reward_name(cfg)} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")

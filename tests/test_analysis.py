@@ -484,6 +484,7 @@ def test_the_report(swept, capsys):
     text = page(capsys, fit.main, f"--runs={swept}", "--C=1e6")
     lines = text.splitlines()
     assert lines[0] == "Does the best n rise with the budget?" and lines[1].startswith("  B_p = 32")
+    assert re.search(r"\n  by coverage \(best@2\): rises .*\n  by sharpening .* rises \(p = 0.0", text)
     rows = [line.split() for line in lines if re.match(r" +[\d.]+[kM]\*? +\d", line)]
     assert [r[0] for r in rows] == ["250k", "500k", "1M", "2M", "4M*", "8M*"]
     for r in rows:
