@@ -143,7 +143,7 @@ def by_mode(cfg):
         t = stats.table(frontier.read(cfg, "fixed_Bp", metric)[0])
         for name, of in frontier.groups(t, "fixed_Bp").items():
             if (law := stats.verdict(t, of))["sets"]:
-                p = law["p_falls" if law["verdict"] == "falls" else "p"]
+                p = max(law["p_falls" if law["verdict"] == "falls" else "p"], 1 / stats.DRAWS)
                 early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
                 lines[name] = lines.get(name, "") + (
                     f"  by {mode} ({metric}): {law['verdict']} (p = {p:.2g}), n = {early} early, "
