@@ -161,7 +161,7 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
     (r"(?<=[\d.])\s*x\s*(?=10\s*\^)", r"\\times ", "3.3 x 10^12"),
     (r"(?<!\d)(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d+)\}", periodic, r"0.1\overline{6}"),
     (r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", r"\\sqrt\1{\2}", r"\sqrt(2)"),
-    (rf"^([\s$]*\d+)(?:[\s^{{]|\\text)*(?:st|nd|rd|th)[\s}}]*{END}", r"\1", r"12^{\text{th}}"),
+    (rf"(?<=\d)(?:[\s^{{]|\\text)*(?:st|nd|rd|th)[\s}}]*{END}", "", r"12^{\text{th}}"),
     # Angles and units
     (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\degrees?(?![a-z])|\\text\s*\{\s*deg(?:rees?)?\s*"
      r"\}|(?<=\d)\s*deg(?:rees?)?(?![A-Za-z])|\^\s*\{\s*°\s*\}", "°", "one mark for degrees"),

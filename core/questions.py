@@ -157,12 +157,12 @@ def as_text(value):
     return value.encode("utf-8", "replace").decode().strip()
 
 
-# The texts around a gold, which is the group: a solution, tags, a sentence, markup, bytes as Python
-# prints them, a unit in parentheses
+# The texts around a gold, which is the group: a solution, tags, a sentence, markup, quotes, a unit
+# in parentheses
 AROUND = [re.compile(form, re.IGNORECASE) for form in (
     r"(?s:.*####\s*([^\n]*).*)", r"(?s:.*<answer>(.*?)</answer>.*)",
     r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
-    r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"(?:b?'|b\")(.*)['\"]",
+    r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"'(.*)'",
     r"(\$?[-+]?[\d.,/]+) *\((?!mod\b)[^\W\d_](?:[^\d()+*/^=\\-]|/(?=[a-z])|-(?=[a-z]{2}))*\)")]
 
 
@@ -170,7 +170,10 @@ def golds_in(answer):
     r"""Return the golds in an answer's text, a list: ["18"] for "9 * 2 = <<9*2=18>>18.\n#### 18",
     "So it is \boxed{18}.", "<answer>18</answer>", "The answer is 18.", "b'18'", "18 (apples)".
     Boxes with different contents are several golds."""
-    answer = re.sub(r"<<[^<>]*>>", "", answer).replace(r"\fbox", r"\boxed")
+    if re.fullmatch(r"b(['\"]).*\1", answer):  # bytes as Python prints them
+        with contextlib.suppress(ValueError, SyntaxError):
+            answer = ast.literal_eval(answer).decode("utf-8", "replace")
+    answer = re.sub(r"<<[^<>]*>>", "", answer).replace(r"\fbox", r"\boxed").strip()
     answer = re.sub(r"\\boxed\s*(-?\w+(?:\.\d+)?)", r"\\boxed{\1}", answer)  # \boxed 9
     boxed = [math_answers.answer(r"\boxed" + piece, len(piece))
              for piece in answer.rpartition("####")[2].split(r"\boxed")[1:]]

@@ -613,12 +613,12 @@ REPAIRED = {
 # (gold in the file, gold that is kept): texts around an answer, boxes, numbers, choices
 KEPT = [
     ("So 9 * 2 = $<<9*2=18>>18.\n#### 18", "18"), ("3+31=34\n#### 34", "34"),
-    ("#### 1,200", "1,200"), ("b'34'", "34"), ('b"3/4"', "3/4"), ("9 (apples)", "9"),
+    ("#### 1,200", "1,200"), (r"b'34\n'", "34"), ('b"3/4"', "3/4"), ("9 (apples)", "9"),
     ("2(x+y)", "2(x+y)"), ("5 (mod 7)", "5 (mod 7)"), ("(A) and (C)", "(A) and (C)"),
     ('["34"]', "34"), ("['34']", "34"), (r"Hence it is $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
     ("<answer>7</answer>", "7"), ("The answer is 18.", "18"), ("Final answer: -3", "-3"),
     ("**12**", "12"), ("7\n#### 8\nThe answer is: 8", "8"), ("(1, 2]", "(1, 2]"),
-    ("#### Final Answer\n\nIt is $\\boxed{8}$.", "8"),
+    ("#### Final Answer\n\nIt is $\\boxed{8}$.", "8"), ("B'C'", "B'C'"), ("1 <<1=1>>", "1"),
     ("no solution", "no solution"), (r"x^{2}-1", r"x^{2}-1"), ([3.0, ""], "3"),
     (["proof", r"\text{proof}.", "notfound", "NaN", "?", float("nan"), "5"], "5"),
     (r"So $x=\boxed 9$.", "9"), (r"So it is $\boxed{7}$. We could also see \boxed{7}.", "7"),
