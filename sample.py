@@ -385,7 +385,8 @@ def main(argv):
     shard = re.fullmatch(r"(\d{1,4})/(\d{1,4})", cfg["shard"] or "0/1")
     expect(cfg, ("shard", shard and int(shard[1]) < int(shard[2]),
                  "expected i/k with i from 0 to k - 1, as in 0/8"),
-           ("s_zero", not 0 < cfg["s_zero"] < cfg["s"], f"must be 0 or at least s={cfg['s']}"))
+           ("s_zero", cfg["split"] == "all" or not 0 < cfg["s_zero"] < cfg["s"],
+            f"must be 0 or at least s={cfg['s']}"))
     choose("verifier", cfg["verifier"], verifier.REWARDS)
     folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
     if cfg["split"] == "all":

@@ -47,12 +47,12 @@ def save_json(path, value, indent=1):
 
 
 def save_csv(path, columns, rows):
-    """Write these columns of dicts as a CSV file, atomically, floats with five digits."""
+    """Write these columns of dicts as a CSV file, atomically, floats with seven digits."""
     with atomic_write(path) as part, open(part, "w", newline="") as file:
         out = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
         out.writeheader()
         for row in rows:
-            out.writerow({key: f"{x:.5g}" if isinstance(x, float) else x for key, x in row.items()})
+            out.writerow({key: f"{x:.7g}" if isinstance(x, float) else x for key, x in row.items()})
 
 
 def append(file, record):

@@ -177,7 +177,8 @@ def load_weights(kind, path, device="cpu", **settings):
             lora.merge_adapters(model)
         else:
             model = model_without_weights(kind, path, "cpu", **settings)
-            read_tensors({name: tensor for name, tensor in trained_tensors(model).items()
+            tensors = {name: p.detach() for name, p in model.named_parameters()}  # frozen ones too
+            read_tensors({name: tensor for name, tensor in (tensors | stored_buffers(model)).items()
                           if not name.startswith(HEAD)}, path)
         return model.to(device)
 

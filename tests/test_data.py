@@ -581,7 +581,7 @@ def test_split_all(tmp_path, script):
     """--split=all loads no model and holds out a quarter, in a second call the same problems."""
     write_jsonl(tmp_path / "problems.jsonl",
                 [dict(id=i, prompt=f"{i}+1=", answer=str(i + 1)) for i in range(60)])
-    words = [f"--data={tmp_path}", "--model=org/not_there", "--split=all"]
+    words = [f"--data={tmp_path}", "--model=org/not_there", "--split=all", "--s=256"]
     done = script("sample.py", *words)
     assert done.code == 0 and "45 train     15 val" in done.stdout, done
     splits = tmp_path / "splits/not_there"
