@@ -336,7 +336,7 @@ def main(argv):
     cfg = frontier.settings(argv, __doc__, own)
     view, metric = cfg["view"], cfg["metric"]
     if view not in frontier.PANELS:
-        raise BadInput(f"--view={view} has no law; choose {', '.join(frontier.PANELS)}")
+        raise BadInput(f"--view={view}: drawn by frontier.py; choose {', '.join(frontier.PANELS)}")
     asked = float(cfg["C"]) if any(word.startswith("--C=") for word in argv) else None
     folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
     suffix = f"_{view}" * (view != "fixed_Bp")

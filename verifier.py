@@ -6,7 +6,7 @@ every script; the name is part of a run's identity.
     def short(problem, text, cfg):  # the problem's dict, the model's text, the flat dict
         return 0.1 * ("#" in text) + 0.9 * exact(problem, text, cfg)
 
-    REWARDS = dict(math=math_reward, exact=exact, short=short)
+    REWARDS["short"] = short
 
 Training uses the rewards unchanged. avg@k, best@k, worst@k and pass rates count a rollout only if
 its reward is 1. If the chat template opens <think> at the end of a prompt, `text` begins with it.

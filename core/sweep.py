@@ -307,8 +307,10 @@ def job(c):
 
 def list_failed(preset, argv):
     """Print the planned runs that have not ended, and return 1 if there are any, else 0."""
-    lines = []
-    for c in planned(sweep_config(preset, argv)["runs"]):
+    lines, folder = [], sweep_config(preset, argv)["runs"]
+    if not Path(folder).is_dir():
+        raise BadInput(f"--runs={folder}: no such folder")
+    for c in planned(folder):
         at = run_folder(c)
         if not finished(c, at):
             how_far = f"{progress(at)[0]} of {all_rollouts(c)} rollouts"

@@ -22,6 +22,7 @@ import csv
 import json
 import math
 import re
+import shlex
 import statistics
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 RANGE = ("critic/score/min", "critic/score/max")  # of all rollouts
-LR = ("actor/lr", "learning_rate", "train/learning_rate", "train/lr", "train/actor_lr")
+LR = ("actor/lr", "learning_rate", "train/learning_rate", "train/lr", "train/actor_lr", "lr")
 # Columns that count updates. Training and evaluation may each have their own. Without such a column
 # W&B's _step is used, which counts updates in logs of veRL, else calls of log()
 STEP = re.compile(r"(?!training/)(\w+/)?global_step|(train|val|valid|validation|eval|test|rollout)"
@@ -99,7 +100,11 @@ def read_csv(path):
     except (ValueError, csv.Error):
         raise BadInput(f"{path}: not a readable CSV file with a header") from None
     steps = [*filter(STEP.fullmatch, header)] or [
-        name for name in ("step", "_step", "Step", "training/global_step") if name in header][:1]
+        name for name in ("step", "update", "updates", "iteration", "_step", "Step",
+                          "training/global_step") if name in header][:1]
+    if steps == ["_step"]:
+        print(f"{path}: _step is taken as the updates; it counts calls of log(), one an update in "
+              "veRL's logs", file=sys.stderr)
     if not steps:
         raise BadInput(f"{path}: has no column train/global_step, _step or Step; export a chart "
                        "over the step, or run.history().to_csv()")
@@ -132,7 +137,9 @@ def parts_of(total, names):
 
 def validation_column(names, chosen):
     """Return the column of the mean validation reward. Raise BadInput if it is not unique."""
-    found = [chosen] if chosen else sorted(filter(EVAL.fullmatch, names))
+    names = {name for name in names if name and name[0] != "_"}  # W&B's own begin with _
+    known = sorted(filter(EVAL.fullmatch, names)) or (sorted(names) if len(names) == 1 else [])
+    found = [chosen] if chosen else known
     parts = parts_of(found[0], names) if found and not chosen else []
     if len(found) == 1 and found[0] in names and not parts:
         return found[0]
@@ -246,8 +253,8 @@ def main(argv):
             old = read_log(file) if file.exists() else log
             if file in logs or old[1:-1] != log[1:len(old) - 1]:
                 raise BadInput(f"{path}: {logs.get(file, [file])[0]} has another log of the "
-                               "same run; give only the longest log of a run, and other seeds one "
-                               "by one, with --seed=, or give another --out=")
+                               "same run; give only the longest log of a run, and others one by "
+                               "one, with their --seed= or --lr_base=, or another --out=")
             logs[file] = path, log
     if not logs:
         raise BadInput("no log given: name the files to read after the options (--help)")
@@ -257,7 +264,8 @@ def main(argv):
         print(f"{file.parent}: {path.name}, {log[-1]['rollouts']} rollouts, "
               f"{sum(r['type'] == 'eval' for r in log)} evaluations")
     print(f"the noise of evaluations is taken as binomial, over {options['problems']} problems\n"
-          f"next: python frontier.py --runs={options['out']} --metric=avg@{log[0]['config']['k']}")
+          f"next: python frontier.py {shlex.quote('--runs=' + options['out'])} "
+          f"--metric=avg@{log[0]['config']['k']}")
 
 
 if __name__ == "__main__":
