@@ -197,7 +197,10 @@ def test_seeds_that_cover_a_part_of_the_grid():
     part = [r for r in full if not (r["n"] == 8 and r["seed"] == 2)]
     a, b = stats.table(full), stats.table(part)
     assert b.V.shape[0] == 8 and np.nanmax(np.abs(a.mean - b.mean)) < 0.03
-    assert b.H[-1][0, 0] > b.H[-1][1, 1]  # n = 8 has fewer runs
+    H = b.H[-1]
+    assert H[0, 0] > H[1, 1] and H[0, 1] != 0  # n = 8 has fewer runs; cells share seeds
+    gap = H[0, 0] + H[1, 1] - 2 * H[0, 1]
+    assert np.allclose(stats.difference(b, 0, 1, -1)[2] ** 2, b.var[-1] * gap)
     assert stats.verdict(b, [0, 1, 2])["p"] is not None
 
 

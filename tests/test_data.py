@@ -99,8 +99,7 @@ PLANTED = dict(
     long=("word " * 400, "1", "over_long"),
     short=("Solve $x+1=2$.", "1", ""), short_too=("Solve $x-1=2$.", "3", ""),
     other_form=(f"{sentence('f')} Write {sentence('g', 4)[:-1]} 3 after \"####\".", "3",
-                "other_form"),
-    unread=(sentence("h"), r"\frac{1}{2", "gold_unread"),
+                "other_form"), unread=(sentence("h"), r"\frac{1}{2", "gold_unread"),
     solved=(sentence("i"), "So 9 * 2 = <<9*2=18>>18.\n#### 18", ""))
 ROWS = [(sentence(i), str(i), "") for i in range(20)] + list(PLANTED.values())
 
@@ -313,8 +312,7 @@ BAD = {
                "--answer_key=reward_model"),
     "nothing": ("x.jsonl", [dict(question="", answer="2"), dict(question="1+1?", answer="  "),
                             dict(question=f"  {BOX}", answer=1)],
-                ["no problem is left of 3 rows", "3 empty"]),
-    "no rows": ("x.jsonl", b"\n", []),
+                ["no problem is left of 3 rows", "3 empty"]), "no rows": ("x.jsonl", b"\n", []),
     "no test file": ("x.jsonl", [GOOD], ["gone.jsonl"], "--against=gone.jsonl")}
 
 

@@ -68,8 +68,7 @@ def test_an_update_equals_the_trainers(problems, name):
                                 weight_decay=cfg["weight_decay"])
         prompts = [cell.train["ids"][j, :cell.train["plen"][j]].tolist() for j in pick[s]]
         rollouts = dict(tokens=tokens[s], length=length[s], logps=torch.zeros(tokens[s].shape))
-        fields = train_grpo.update(
-            train_grpo.Learner(model, opt, ref if cfg["kl_coef"] else None),
+        fields = train_grpo.update(train_grpo.Learner(model, opt, ref if cfg["kl_coef"] else None),
             dict(step=1, prompts=prompts, rollouts=rollouts, rewards=reward[s].view(4, n)),
             dict(cfg, tis_cap=0.0))
         moved = (flat_weights(model) - cell.model.base).norm()
