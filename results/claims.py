@@ -242,8 +242,7 @@ def contrast_of(runs, part):
     c = gap(a, b, part.get("mean"))
     by_n = {k[1] for k in a} != {k[1] for k in b} and "any_lr" not in part
     few = min(C // (k[0] * k[1]) for k in (*a, *b))
-    return SimpleNamespace(
-        c=c, worse=(a if c["gain"] < 0 else b) if by_n else None,
+    return SimpleNamespace(c=c, worse=(a if c["gain"] < 0 else b) if by_n else None,
         needs=f"{DEEP} updates, not {few}" if few < DEEP and "any_M" not in part else "",
         scale=part.get("scale") or max(
             gain_of_training(group, C, how) for group, how in zip(cells, hows)),
@@ -275,8 +274,7 @@ def judge_parts(runs, row):
     parts = [part_of(runs, part) for part in row["parts"]]
     used = list({id(run): run for *_, of in parts for run in of}.values())
     verdicts = [v for v, *_ in parts]
-    verdict = ("contradicted" if "contradicted" in verdicts else
-               max(verdicts, key=ORDER.index))
+    verdict = ("contradicted" if "contradicted" in verdicts else max(verdicts, key=ORDER.index))
     needs = next((n for _, _, _, n, _ in parts if n), "")
     seeds = max((f for v, f, *_ in parts if v == "underpowered"), default=0)
     return dict(verdict=verdict, number="; ".join(t for _, _, t, _, _ in parts), used=used,

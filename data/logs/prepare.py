@@ -37,10 +37,10 @@ EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 RANGE = ("critic/score/min", "critic/score/max")  # of all rollouts
 LR = ("actor/lr", "learning_rate", "train/learning_rate", "train/lr", "train/actor_lr", "lr")
-# Columns that count updates. Training and evaluation may each have their own. Without such a column
-# W&B's _step is used, which counts updates in logs of veRL, else calls of log()
+# Columns that count updates. Training and evaluation may each have their own, else one is used
 STEP = re.compile(r"(?!training/)(\w+/)?global_step|(train|val|valid|validation|eval|test|rollout)"
                   "/step")
+STEPS = "step update updates iteration _step Step training/global_step".split()
 
 
 def numbers(row):
@@ -60,8 +60,7 @@ def first(row, names):
 
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
-
-    If the step falls to m, the run was started again, so drop all that was logged for later steps.
+    If the step falls to m, the run was started again, so drop all that was logged for later ones.
     """
     rows, restarts = {}, []
     for m, row in pairs:
@@ -99,12 +98,9 @@ def read_csv(path):
             header, rows = reader.fieldnames or [], [numbers(row) for row in reader]
     except (ValueError, csv.Error):
         raise BadInput(f"{path}: not a readable CSV file with a header") from None
-    steps = [*filter(STEP.fullmatch, header)] or [
-        name for name in ("step", "update", "updates", "iteration", "_step", "Step",
-                          "training/global_step") if name in header][:1]
+    steps = [*filter(STEP.fullmatch, header)] or [name for name in STEPS if name in header][:1]
     if steps == ["_step"]:
-        print(f"{path}: _step is taken as the updates; it counts calls of log(), one an update in "
-              "veRL's logs", file=sys.stderr)
+        print(f"{path}: _step counts calls of log(); it is taken as updates", file=sys.stderr)
     if not steps:
         raise BadInput(f"{path}: has no column train/global_step, _step or Step; export a chart "
                        "over the step, or run.history().to_csv()")
@@ -138,8 +134,8 @@ def parts_of(total, names):
 def validation_column(names, chosen):
     """Return the column of the mean validation reward. Raise BadInput if it is not unique."""
     names = {name for name in names if name and name[0] != "_"}  # W&B's own begin with _
-    known = sorted(filter(EVAL.fullmatch, names)) or (sorted(names) if len(names) == 1 else [])
-    found = [chosen] if chosen else known
+    found = [chosen] if chosen else sorted(filter(EVAL.fullmatch, names))
+    found = found or [*names] * (len(names) == 1)
     parts = parts_of(found[0], names) if found and not chosen else []
     if len(found) == 1 and found[0] in names and not parts:
         return found[0]
