@@ -56,7 +56,8 @@ def test_layers_later_beats_earlier(tmp_path, world_like):
     # the recipe of a file comes first
     file.write_text(json.dumps(dict(kl_coef=0.7, n=8, recipe="hard")))
     data = f"--data={world_like}"
-    for words, want in [([], dict(temperature=0.6, n=16)),  # the dict
+    for words, want in [
+        ([], dict(temperature=0.6, n=16)),  # the dict
         # the data folder
         ([data], dict(temperature=0.9, n=4, model=str(world_like / "base"), recipe="hard")),
         ([data], dict(kl_coef=0.0, entropy_coef=0.0)),  # the recipe overrides the data folder

@@ -47,8 +47,7 @@ LIMITS = {
         ("(1,2)", r"\{1,2\}", False), ("(1,2,3)", r"\{1,2,3\}", False)],
     "Inequalities are not transformed": [("1<x<2", "2>x>1", True), ("2x>4", "x>2", True)],
     "The case of letters and primes are dropped": [
-        ("N^2", "n^2", False), ("E", "e", False), ("f'(x)=2x", "f(x)=2x", False)],
-}
+        ("N^2", "n^2", False), ("E", "e", False), ("f'(x)=2x", "f(x)=2x", False)]}
 
 CFG = dict(verify_s=20.0, verify_bytes=1024)
 
