@@ -5,7 +5,6 @@ every script; the name is part of a run's identity.
 
     def short(problem, text, cfg):  # the problem's dict, the model's text, the flat dict
         return 0.1 * ("#" in text) + 0.9 * exact(problem, text, cfg)
-
     REWARDS["short"] = short
 
 Training uses the rewards unchanged. avg@k, best@k, worst@k and pass rates count a rollout only if

@@ -206,8 +206,7 @@ WORDS = {word: str(number) for number, word in enumerate("""zero one two three f
 
 
 def load():
-    """Load math-verify and its parser tables, and return `score`. The sandbox calls this once and
-    then forks. Raise ImportError if math-verify is missing."""
+    """Load math-verify and return `score`; the sandbox then forks. Raise ImportError without it."""
     from math_verify import grader
     mend(grader)
     for gold, answer in WARM:
@@ -292,8 +291,7 @@ def parsed(text):
         texts = [t.replace("°", "") for t in ([angle] if has_function else [text, angle])]
     readings = [reading for t in texts for reading in read(t)]
     readings = inequalities(text, readings)
-    # math-verify compares a single letter by its name, but a sum by its value: it finds that 2x/2
-    # equals x + 0, but not that 2x/2 equals x. So add x + 0 to the readings of x
+    # math-verify compares a letter by its name, so 2x/2 is not x, and a sum by its value: add x + 0
     return readings + [Add(reading, 0, evaluate=False) for reading in readings
                        if isinstance(reading, Symbol)]
 
@@ -321,9 +319,8 @@ def read(text):
 
 
 def inequalities(text, readings):
-    """Return the readings of a text. To inequalities in one letter that "or" joins, as in x < 1 or
-    x > 2, their solution set is added. It replaces the readings of those that "and" joins, because
-    math-verify reads both as the same set of relations."""
+    """Return the readings of a text, with the solution set of inequalities in one letter that "or"
+    joins, or only this set if "and" joins them: math-verify reads both as one set of relations."""
     for word, join in ((OR, Union), (AND, Intersection)):
         parts = re.split(word, text)
         with contextlib.suppress(Exception):  # sympy may fail to read or to solve a part
@@ -339,10 +336,8 @@ def inequalities(text, readings):
 
 def mend(grader):
     """Correct how math-verify compares, for the rest of this process. Without this
-
     - exact values are equal within 1e-15 and decimals within 5e-7, so 1/2004! = 1/2006!
-    - 0=0 is 1=1, and an equation without solutions is the empty set
-    - 9% is 9, but 12.5% is not 12.5
+    - 0=0 is 1=1, an equation without solutions is the empty set, and 12.5% is not 12.5
     - constants are simplified, not computed, so log_2 3 log_3 2 is not 1
     - a letter is any real number, so 1/sqrt(n) is not sqrt(1/n)
     """
@@ -380,7 +375,6 @@ def close(gold, answer):
 def differ(gold, answer, k=0):
     """Return whether gold and answer differ at random values of their letters, with seed k. Raise
     an error if one has no value.
-
     Exact values are computed to as many digits as it takes, and values with decimals in them, such
     as 0.3 x, may differ by 1e-12 of their size. Of lone decimals math-verify has compared six
     decimal places; those below 0.001 must agree in six significant digits too.
@@ -437,9 +431,8 @@ def same_relation(gold, answer):
 
 
 def is_set(relation, other):
-    """Return whether to accept that math-verify calls `relation` equal to the set `other`: only if
-    each part has an unknown alone on one side, as in 1 < x < 3 or |x| > 1, because the question,
-    such as x^2 - 2x - 3 < 0, is no answer."""
+    """Return whether a relation that math-verify calls equal to the set `other` has a lone unknown
+    on a side of each part, as 1 < x < 3 and |x| > 1 do. The question, x^2 < 1, is no answer."""
     if not isinstance(relation, (Relational, And)) or not isinstance(
             getattr(other, "rhs", other), Set):
         return True
