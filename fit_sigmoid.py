@@ -27,7 +27,7 @@ try:
     from config import BadInput, command, complete, derive, entry
     from core import stats
     from core.log import save_csv
-    from core.runs import folders_of
+    from core.runs import folders_of, per_problem
     from core.sweep import preset_words
 except ModuleNotFoundError:  # copied without the rest, for --points
     frontier, BadInput = None, ValueError
@@ -135,12 +135,12 @@ def verdict_text(law):
             f"{format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
 
-def by_mode(cfg):
+def by_mode(runs):
     """Return {panel: lines}, the verdicts by the halves of the mean, avg = (best@2 + worst@2) / 2:
     coverage, one of two rollouts is right, and sharpening, both are (section 4.1)."""
     lines = {}
     for mode, metric in (("coverage", "best@2"), ("sharpening", "worst@2")):
-        t = stats.table(frontier.read(cfg, "fixed_Bp", metric)[0])
+        t = stats.table([r | dict(reward=per_problem(r["evals"], metric)) for r in runs])
         for name, of in frontier.groups(t, "fixed_Bp").items():
             if (law := stats.verdict(t, of))["sets"]:
                 p = max(law["p_falls" if law["verdict"] == "falls" else "p"], 1 / stats.DRAWS)
@@ -358,7 +358,7 @@ def main(argv):
     print("Does the best n rise with the budget?")
     _, samples, counted = t.runs[0]["task"]
     of_mean = view == "fixed_Bp" and metric.startswith("avg@") and counted and samples > 1
-    modes = by_mode(cfg) if of_mean else {}
+    modes = by_mode(t.runs) if of_mean else {}
     for name, law in laws.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(law)}", 118,
                             initial_indent="  ", subsequent_indent="  "))

@@ -160,15 +160,10 @@ def settings(argv, doc, own=None):
     return cfg | ({} if any(word.startswith("--B_max=") for word in argv) else dict(B_max=0))
 
 
-def read(cfg, view, metric):
-    """Return (runs, dropped) of the sweep in cfg["runs"], see core.runs.read_sweep."""
-    unit = "updates" if view == "fixed_B" else cfg["unit"]
-    return read_sweep(cfg["runs"], metric, unit, cfg["eval_set"], cfg["epochs"])
-
-
 def analyse(cfg, view, metric):
-    """Return (t, {panel: `panel`}, dropped) of the sweep, see `read` and stats.table."""
-    runs, dropped = read(cfg, view, metric)
+    """Return (t, {panel: `panel`}, dropped) of the sweep in cfg["runs"], see stats.table."""
+    unit = "updates" if view == "fixed_B" else cfg["unit"]
+    runs, dropped = read_sweep(cfg["runs"], metric, unit, cfg["eval_set"], cfg["epochs"])
     t = stats.table(runs)
     found = groups(t, view, cfg["B_max"])
     return t, {name: panel(t, of, view == "fixed_B") for name, of in found.items()}, dropped

@@ -6,6 +6,7 @@
 A run is a dict with E evaluations of P distinct problems:
   C, rollouts, step, hours (E,)  what was spent, in `unit`; rollouts; updates; GPU-hours, or 0
   reward (E, P)            the metric of each problem; (E, 1) if the log has no counts
+  evals (E,)               the log's records, see `per_problem`
   B_p, n, lr_base, seed, config, status, run (its folder's name)
 The files above this one work on these arrays and read no log.
 """
@@ -126,6 +127,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
     return columns | dict(
         run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
         lr_base=cfg["lr_base"], reward=per_problem(evals, metric),
+        evals=np.array(evals),
         status=ends[-1] if ends else "", steps=steps,
         problems=evals[0].get("problems"), device=str(head.get("device", "")),
         source=head.get("source", ""), task=(
@@ -154,7 +156,7 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
                 whole = keep.all() and all(r["step"] <= M for r in run["steps"])
                 if (keep & (run["C"] > 0)).sum() < 2:
                     raise BadInput(f"fewer than two evaluations in its first {epochs:g} epochs")
-                columns = "C reward rollouts step hours".split()
+                columns = "C reward rollouts step hours evals".split()
                 run |= {key: run[key][keep] for key in columns} | dict(
                     status=run["status"] * bool(whole))
             read.append(run)
