@@ -49,9 +49,9 @@ def normalize(text):
     return WORD.findall(text)
 
 
-def without_braces(text):
-    r"""Return a question's words without braces, so that \overline{z_1} equals \overline{z}_1."""
-    return tuple(word for word in normalize(text) if word not in "{}")
+def without_braces(words):
+    r"""Return normalized words without braces, so that \overline{z_1} equals \overline{z}_1."""
+    return tuple(word for word in words if word not in "{}")
 
 
 def compact(words):
@@ -65,18 +65,22 @@ def runs(words, usual=frozenset()):
     return all_runs - usual or all_runs
 
 
-def sentences(question):
-    """Yield each sentence of a question, and each 2 to LONG consecutive ones as one, compact."""
-    pieces = [without_braces(piece) for piece in CLAUSES.split(question)]
+def sentences(question, longest):
+    """Yield each sentence of a question, and each 2 to LONG consecutive ones as one, compact, if it
+    has at most `longest` characters."""
+    pieces = [without_braces(normalize(piece)) for piece in CLAUSES.split(question)]
     for i in range(len(pieces)):
         for end in range(i + 1, min(i + LONG, len(pieces)) + 1):
-            yield compact(chain(*pieces[i:end]))
+            text = compact(chain(*pieces[i:end]))
+            if len(text) > longest:
+                break
+            yield text
 
 
 def twins(questions, foreign):
     """Return for each question "against" if it contains a problem in `foreign`, the index of the
     first question with the same text if that is an earlier one, else None."""
-    texts = list({without_braces(question) for question in foreign})
+    texts = list({without_braces(normalize(question)) for question in foreign})
     # an instruction has the word runs in more than half of four or more texts
     counts = Counter(run for words in texts for run in runs(words))
     usual = {run for run, n in counts.items() if len(texts) > 3 and 2 * n > len(texts)}
@@ -86,13 +90,14 @@ def twins(questions, foreign):
             by_run[run].append(i)
     # "What is 2 + 2?" is part of many questions, so compare short texts with whole sentences
     short = {compact(words) for words, own in zip(texts, own_runs) if len(own) < LONG}
-    seen, found = {}, []
+    longest, seen, found = max(map(len, short), default=0), {}, []
     for j, question in enumerate(questions):
-        mine, text = runs(without_braces(question), usual), compact(normalize(question))
-        leak = bool(short) and not short.isdisjoint(sentences(question))
+        words = normalize(question)
+        mine = runs(without_braces(words), usual)
+        leak = bool(short) and not short.isdisjoint(sentences(question, longest))
         for i, common in Counter(i for run in mine for i in by_run.get(run, ())).items():
             size = len(own_runs[i])
             leak |= common / (size if size >= LONG else len(mine) + size - common) >= NEAR
-        first = "against" if leak else seen.setdefault(text, j)
+        first = "against" if leak else seen.setdefault(compact(words), j)
         found.append(None if first == j else first)
     return found
