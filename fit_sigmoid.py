@@ -120,7 +120,7 @@ def verdict_text(law):
         p = law["p"] if law["verdict"] == "rises" else law["p_falls"]
         return (f"the best n {law['verdict']} with the budget (p = {p:.3f}{tested}): best or tied "
                 f"up to C = {C[1]}: n = {early}; from {C[-2]}: n = {late}"
-                + f", {points} ahead of n = {a['n']}" * (late == str(a["by"]))
+                f"; n = {a['by']} is {points} ahead of n = {a['n']}"
                 + (f". The law: {law_text(law)}" if law["curve"] else ""))
     if a["gap"] <= 0:
         return (f"undecided (p = {law['p']:.2f}{tested}): over no octave of C is another n ahead "

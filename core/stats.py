@@ -309,8 +309,9 @@ def verdict(t, of):
     tied change from the first window to the last, else "undecided".
 
     ended: the n without a run that came near the largest budget; they are not tested.
-    ahead: how the n that comes closest to serving every budget is beaten: n, by, gap, half (points
-    of reward, half of a 90% interval), C (first, last). sets: the n tied with each window's best.
+    ahead: how the first best n is beaten by the last one late, or, if undecided, how the n that
+    comes closest to serving every budget is beaten: n, by, gap, half (points of reward, half of a
+    90% interval), C (first, last). sets: the n tied with each window's best.
     """
     found = windows(t, of) if len({t.cells[i][1] for i in of}) > 1 else None
     if found is None:
@@ -337,6 +338,8 @@ def verdict(t, of):
             for w in range(W)]
     said = {(True, False): "rises", (False, True): "falls"}.get(
         (p <= ALPHA, p_falls <= ALPHA) if sets[0] != sets[-1] else None, "undecided")
+    if said != "undecided" and top[0] != top[-1]:
+        i, a, at = top[0], top[-1], W - 1
     return dict(verdict=said, p=p, p_falls=p_falls, sets=sets, windows=C,
                 seeds=len(np.unique(seed)), ended=sorted({t.cells[i][1] for i in of} - set(n)),
                 ahead=dict(n=int(n[i]), by=int(n[a]), gap=gap[a, i, at], half=half[a, i, at],

@@ -277,9 +277,9 @@ def test_verdicts(truth, ns, word):
     found = stats.verdict(t, range(len(ns)))
     assert found["verdict"] == word and 0 <= found["p"] <= 1
     if word == "rises":
-        assert max(found["sets"][0]) < max(found["sets"][-1]) and found["p_falls"] > 0.05
-    text = fit.verdict_text(found | dict(curve=None))
-    assert word in text and re.search(r"\(p = 0\.\d+|\(p = 1", text)
+        a, (first, *_, last) = found["ahead"], found["sets"]
+        assert a["n"] in first and a["by"] in last and a["n"] < a["by"] and a["gap"] > a["half"] > 0
+    assert re.search(rf"{word}.*\(p = (0\.\d+|1)", fit.verdict_text(found | dict(curve=None)))
 
 
 def test_the_verdict_takes_each_n_at_its_own_lr():
