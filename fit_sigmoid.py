@@ -163,8 +163,9 @@ def in_unit(runs, x, spent, unit):
 
 def prescribe(t, p, C, epochs=0):
     """Return a row of the table, what to run with a budget C, or None below one update: within the
-    runs the best cell at C and its held-out reward, beyond them the best cell of the nearest budget
-    that a run reached, without a reward. epochs: passes that no row exceeds, 0 = any number."""
+    runs the best cell at C and the held-out reward of choosing so, beyond them the best cell of the
+    nearest budget that a run reached, without a reward. epochs: passes that no row exceeds, 0 = any
+    number."""
     k = nearest = int(np.abs(np.log(p["C"] / C)).argmin())
     while k and not t.alive[p["of"], p["j"][k]].any():
         k -= 1

@@ -122,7 +122,7 @@ def panel(t, of, whole=False):
 
       of, j, C          the cells; the budgets, as indices (G,) of t.grid and as numbers
       top, tied         the best cell at each budget; the cells tied with it
-      reward, lo, hi    its held-out reward with a 90% interval
+      reward, lo, hi    the held-out reward of choosing so; its 90% interval, `half_width` of top
       switches          [(C, from n, to n, clear)]; clear: not within the error
       star, records     the result of `n_star`; {cell: its record-breaking points}
     whole: end where the largest batches end (for fixed_B).

@@ -40,7 +40,8 @@ def over_distinct(values, copies):
 
 
 def per_problem(evals, metric):
-    """Return the metric (E, P) of each distinct problem; (E, 1) for logs that have only means."""
+    """Return the metric (E, P) of each distinct problem, from the counts `correct`; (E, 1) for logs
+    that have only means."""
     tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct") or ())) for r in evals}
     if len(tasks) > 1:
         raise BadInput("its evaluations differ in problems or samples")
@@ -107,7 +108,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
     for r in training_evals(steps, cfg) if part == "train" else records:
         if r.get("type") != "eval" or r.get("set", "val") != part:
             continue
-        # without fractional rewards the log's `reward` is avg@k
+        # for --metric=reward: without fractional rewards it is avg@k
         r = dict(reward=r.get(f"avg@{r.get('k')}"),
                  rollouts=(r.get("step") or 0) * cfg["B_p"] * cfg["n"]) | r
         # thinned logs have no record of most updates

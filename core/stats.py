@@ -79,8 +79,8 @@ def table(runs):
     """Return the sweep as a namespace of arrays: N cells, G budgets, P problems, R runs.
 
       runs, cells   the runs; [(B_p, n, lr_base)], sorted;  grid (G,): the budgets
-      V             (R, G, P) the runs' rewards;  cell, seed (R,);  reached (R, G) without what is
-                    carried on from a smaller budget
+      V             (R, G, P) the runs' rewards;  cell, seed (R,);  reached (R, G): V is the run's
+                    own, not carried on from a smaller budget
       each          (N, G, P) the cells' rewards, NaN where a cell has none;  mean (N, G)
       choice        (N, G) the rewards by which a cell is chosen, see `smooth`
       alive         (N, G) whether a run of the cell reached the budget
@@ -101,7 +101,7 @@ def table(runs):
     V = np.array([on_grid(r, grid, base) for r in runs])
     reached, N, (R, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
     alive = np.array([reached[cell == i].any(0) for i in range(N)])
-    for i in range(N):  # a budget is a limit: beyond its last run a cell keeps its value
+    for i in range(N):  # it may stop below its budget, so it keeps the value of its longest runs
         if alive[i].any():
             end = np.flatnonzero(alive[i])[-1]
             for r in np.flatnonzero((cell == i) & reached[:, end]):
@@ -199,16 +199,17 @@ def half_width(t, i, j):
 
 
 def heldout_reward(t, of=None):
-    """Return (G,): the reward of the best cell without the winner's curse. The other seeds choose
-    the cell on one half of the problems, and one seed scores it on the other half. A cell with one
-    seed is chosen by it as well, so the luck of its run remains."""
+    """Return (G,): what the choice of the best cell earns, without the winner's curse. For each
+    seed and half of the problems, the other seeds choose a cell on the other half (by `smooth`),
+    and this seed scores it on this half; the mean of all scores. Each choice may be another cell. A
+    cell with one seed is chosen by it as well, so the luck of its run remains."""
     of = np.arange(len(t.cells)) if of is None else np.asarray(of)
     halves, scores = min(t.V.shape[2], 2), []
     for s in np.unique(t.seed):
         own, others = ([cell_means(t, of, runs, slice(h, None, halves)) for h in range(halves)]
                        for runs in (t.seed == s, t.seed != s))
-        for mine, other, score in zip(own[::-1], others[::-1], own):
-            choice = smooth(t, np.where(np.isnan(other), mine, other), of)
+        for score, fallback, voters in zip(own, own[::-1], others[::-1]):
+            choice = smooth(t, np.where(np.isnan(voters), fallback, voters), of)
             choice[np.isnan(choice)] = -np.inf
             chosen = np.take_along_axis(score, choice.argmax(0)[None], 0)[0]
             scores.append(np.where(np.isinf(choice.max(0)), np.nan, chosen))
