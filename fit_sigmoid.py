@@ -118,7 +118,7 @@ def verdict_text(law):
     tested = f", without n = {ended}, which ended early" * bool(ended)
     if law["verdict"] != "undecided":
         p = law["p"] if law["verdict"] == "rises" else law["p_falls"]
-        return (f"the best n {law['verdict']} with the budget (p = {p:.3f}{tested}): best or tied "
+        return (f"the best n {law['verdict']} with the budget (p = {p:.2g}{tested}): best or tied "
                 f"up to C = {C[1]}: n = {early}; from {C[-2]}: n = {late}"
                 f"; n = {a['by']} is {points} ahead of n = {a['n']}"
                 + (f". The law: {law_text(law)}" if law["curve"] else ""))
@@ -143,7 +143,7 @@ def by_mode(runs):
         t = stats.table([r | dict(reward=per_problem(r["evals"], metric)) for r in runs])
         for name, of in frontier.groups(t, "fixed_Bp").items():
             if (law := stats.verdict(t, of))["sets"]:
-                p = max(law["p_falls" if law["verdict"] == "falls" else "p"], 1 / stats.DRAWS)
+                p = law["p_falls" if law["verdict"] == "falls" else "p"]
                 early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
                 lines[name] = lines.get(name, "") + (
                     f"  by {mode} ({metric}): {law['verdict']} (p = {p:.2g}), n = {early} early, "

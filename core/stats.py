@@ -295,7 +295,7 @@ def law_test(n, W, y, runs, problems, df):
         null[better[raised]] = y[worse[raised]]
         drawn = (D @ null + noise) / scale
         p.append((np.min([drawn[:, i0 == h].max(1) for h in range(N)], 0) >= beaten.min()).mean())
-    return float(max(p)), *where
+    return float(max(*p, 1 / DRAWS)), *where
 
 
 def variances(D, runs, problems):
