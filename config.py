@@ -19,7 +19,6 @@ import json
 import math
 import os
 import re
-import shlex
 import sys
 import time
 from decimal import Decimal
@@ -160,11 +159,6 @@ class BadInput(ValueError):
     """The user's input cannot be used. The message is one line that names the key or the file."""
 
 
-def first_line(error):
-    """Return the first line of a library's error, cut to fit one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]
-
-
 def entry(main):
     """Run a script's `main(argv)` and exit: code 2 on bad input, 1 if a file cannot be written."""
     name = Path(sys.argv[0]).name
@@ -230,8 +224,7 @@ def choose(key, value, choices):
 def set_key(cfg, key, value, source="--", keys=config):
     """Set cfg[key]; key "recipe" also sets the recipe's keys. Raise BadInput on an unknown key."""
     if key not in keys:
-        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {nearest(key, keys)} "
-                       "(--help lists all keys)")
+        raise BadInput(f"{source}{key}={value}: no such key, the nearest is {nearest(key, keys)}")
     cfg[key] = cast(key, value, keys)
     if key in CHOICES:
         choose(key, cfg[key], CHOICES[key])
@@ -355,28 +348,20 @@ def check(cfg):
 
 
 # --------------------------------------------------------------------------------------------------
-# What is derived from the dict: updates, lr, the run's identity and its command
+# What is derived from the dict: updates, lr and the run's identity
 
 def derive(cfg):
     """Return dict(B, M, lr, run): rollouts per update, updates, learning rate for the rollouts in
     the loss, B_p n_train (paper, section 3, factor 3), and the run's name."""
     B = cfg["B_p"] * cfg["n"]
-    M = cfg["C"] // B  # C = B_p n M
     growth = cfg["B_p"] * (cfg["n_train"] or cfg["n"]) / 1024
     factor = dict(sqrt=math.sqrt(growth), linear=growth, constant=1.0)[cfg["lr_scaling"]]
-    return dict(B=B, M=M, lr=cfg["lr_base"] * factor, run=run_name(cfg))
+    return dict(B=B, M=cfg["C"] // B, lr=cfg["lr_base"] * factor, run=run_name(cfg))
 
 
 def all_rollouts(cfg):
     """Return the rollouts of all M updates of a run: C, rounded down to whole updates."""
     return cfg["C"] - cfg["C"] % (cfg["B_p"] * cfg["n"])
-
-
-def updates_at(budgets, cfg):
-    """Return the set of updates at which a run first reaches the budgets in a text, "0 1e5". Those
-    above C are left out; one beyond the last whole update maps to update M."""
-    B, reached = cfg["B_p"] * cfg["n"], [C for C in map(float, budgets.split()) if C <= cfg["C"]]
-    return {min(math.ceil(C / B), cfg["C"] // B) for C in reached}
 
 
 def check_run(cfg):
@@ -434,70 +419,6 @@ def run_name(cfg):
     off = {key: value for key, value in identity(cfg).items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(off, sort_keys=True).encode()).hexdigest()[:8]
     return f"Bp{cfg['B_p']}_n{cfg['n']}_seed{cfg['seed']}_{digest}"
-
-
-def check_sweep_words(words):
-    """Raise BadInput if the command line of a sweep gives --n, --B_p or --seed, as for one run."""
-    of_sweep = {"--n": "--ns", "--B_p": "--bps", "--seed": "--seeds"}
-    for word in words:
-        if keys := of_sweep.get(word.partition("=")[0]):
-            raise BadInput(f"{word}: a sweep has several values; {keys} gives those to run, and "
-                           "the analysis takes all that ran")
-
-
-def check_same(folder, old, cfg):
-    """Raise BadInput if the run in `folder`, with config `old`, has another identity than `cfg`."""
-    old, new = identity(old), identity(cfg)
-    differ = ", ".join(f"{key}={old[key]} there, {value} now" for key, value in new.items()
-                       if old.get(key, value) != value)
-    if differ:
-        raise BadInput(f"{folder}: holds a run of another config: {differ}; give another --out or "
-                       "OUT=FOLDER")
-
-
-def command(cfg, more=(), python="python", launch="", gpus=1):
-    """Return the shell command of a run, with the keys off what recipe and data folder set.
-
-    more: keys to write in any case. launch: shell words to put in front. gpus: if 2 or more,
-    torchrun starts that many processes.
-    """
-    words = [f"--recipe={cfg['recipe']}"]
-    for key in ("data", "model"):
-        if cfg[key] != parse(words)[key]:
-            words.append(f"--{key}={cfg[key]}")
-    plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
-    skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    if cfg["device"] == "auto":  # leave the choice to the data folder's defaults.json
-        skip.add("device")
-    for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
-        if key not in skip and cfg[key] != plain.get(key):
-            words.append(f"--{key}={cfg[key]}")
-    words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
-    if "B_max" not in more and 0 < plain["B_max"] < (B := cfg["B_p"] * cfg["n"]):
-        words.append(f"--B_max={B}")
-    # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
-    # torchrun reads our --n= as short for one of its own options
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}",
-                "--shutdown-timeout=600", "--"] if gpus > 1 else []
-    return f"{launch} {shlex.join([python, *torchrun, 'train_grpo.py', *words])}".lstrip()
-
-
-# --------------------------------------------------------------------------------------------------
-# Metrics
-
-def at_k(metric, samples):
-    """Return [the metric of a problem with c of s = `samples` rollouts solved, for c = 0..s].
-
-    best@k is the chance that at least one of k rollouts is solved, worst@k that all are. These are
-    unbiased estimates (Chen et al. 2021, eq. 1). Raise BadInput if k > s.
-    """
-    kind, k, s = metric.split("@")[0], int(metric.split("@")[1]), samples
-    if k > s:
-        raise BadInput(f"--metric={metric}: needs {k} rollouts per problem, but the evaluations "
-                       f"have {s}; give k up to {s}")
-    value = dict(avg=lambda c: c / s, worst=lambda c: math.comb(c, k) / math.comb(s, k),
-                 best=lambda c: 1 - math.comb(s - c, k) / math.comb(s, k))[kind]
-    return [value(c) for c in range(s + 1)]
 
 
 def main(argv):

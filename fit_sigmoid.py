@@ -24,11 +24,11 @@ from core import plots
 from core.plots import format_si
 try:
     import frontier
-    from config import BadInput, command, complete, derive, entry
+    from config import BadInput, complete, derive, entry
     from core import stats
     from core.log import save_csv
     from core.runs import folders_of, per_problem
-    from core.sweep import preset_words
+    from core.sweep import command, preset_words
 except ModuleNotFoundError:  # copied without the rest, for --points
     frontier, BadInput = None, ValueError
 

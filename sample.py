@@ -28,12 +28,12 @@ import random
 import re
 from pathlib import Path
 
-from config import BadInput, at_k, choose, entry, expect, parse, read_json
+from config import BadInput, choose, entry, expect, parse, read_json
 import numpy as np
 
 from core import engine, models, plots
 from core.log import append, atomic_write, read_log, save_json
-from core.problems import copies, read_problems, set_hash, tokenize, write_problems
+from core.problems import at_k, copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
 # Ranges of avg@s (Very Easy is ours) and of avg@s_zero

@@ -22,6 +22,7 @@ import contextlib
 import copy
 import dataclasses
 import fcntl
+import math
 import os
 import random
 import shutil
@@ -35,10 +36,11 @@ START = time.time()  # before torch is imported, so that the header's loading_s 
 
 import config
 import verifier
-from config import BadInput, choose, derive, entry, first_line, parse
+from config import BadInput, choose, derive, entry, parse
 from core import cost, engine, evaluation, lora, machine, models
 from core.log import DIVERGED, append, finished, progress, read_log
 from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights
+from core.probe import first_line
 from core.problems import encode, read_problems, set_hash, subset
 
 
@@ -584,6 +586,13 @@ def memory_settings(model, cfg, device, engine_name):
     return dict(cfg, gpu_memory=cfg["gpu_memory"] or share), awake
 
 
+def updates_at(budgets, cfg):
+    """Return the set of updates at which a run first reaches the budgets in a text, "0 1e5". Those
+    above C are left out; one beyond the last whole update maps to update M."""
+    B, reached = cfg["B_p"] * cfg["n"], [C for C in map(float, budgets.split()) if C <= cfg["C"]]
+    return {min(math.ceil(C / B), cfg["C"] // B) for C in reached}
+
+
 def file_size(file):
     return os.fstat(file.fileno()).st_size
 
@@ -647,7 +656,11 @@ class Run:
         records = read_log(path)
         self.header = next((r for r in records if r.get("type") == "header"), None)
         if self.header:
-            config.check_same(self.folder, self.header["config"], self.cfg)
+            old, new = (config.identity(cfg) for cfg in (self.header["config"], self.cfg))
+            if differ := ", ".join(f"{key}={old[key]} there, {value} now"
+                                   for key, value in new.items() if old.get(key, value) != value):
+                raise BadInput(f"{self.folder}: holds a run of another config: {differ}; give "
+                               "another --out or OUT=FOLDER")
             for key, value in self.hashes.items():
                 if self.header.get(key) != value:
                     raise BadInput(f"{self.folder}: {self.cfg[key.removesuffix('_hash')]} has "
@@ -730,7 +743,7 @@ class Run:
         self.saved = saved and saved["step"]
         self.began = time.time() - state["wall_s"]
         # add this launch's checkpoints and evaluations to those that earlier launches asked for
-        asked = {key: config.updates_at(cfg[f"{key}_at"], cfg) for key in ("keep", "pass")}
+        asked = {key: updates_at(cfg[f"{key}_at"], cfg) for key in ("keep", "pass")}
         for m in sorted(asked["pass"] - set(state.get("pass", ()))):
             if m < state["step"] and RANK == 0:
                 print(f"{folder}: --pass_at: update {m} is past and its policy is gone, so it is "

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 
 import verifier
-from config import BadInput, at_k, files
+from config import BadInput, files
 from core import engine
-from core.problems import copies, read_problems, set_hash
+from core.problems import at_k, copies, read_problems, set_hash
 from core.runs import over_distinct
 
 

@@ -20,9 +20,10 @@ import types
 import warnings
 from pathlib import Path
 
-from config import BadInput, first_line
+from config import BadInput
 from core import lora
 from core.log import save_json
+from core.probe import first_line
 
 # Parameters of a critic's head, which begins at zero and is in no model's files
 HEAD = ("score.", "classifier.")

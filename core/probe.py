@@ -13,7 +13,7 @@ import tempfile
 
 
 def first_line(error):
-    """Return the first line of an error, at most 160 characters."""
+    """Return the first line of a library's error, at most 160 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 

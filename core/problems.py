@@ -2,6 +2,7 @@
 import datetime
 import hashlib
 import json
+import math
 import os
 import random
 import sys
@@ -98,6 +99,21 @@ def copies(problems):
     white space. Some files have each problem of AIME 16 times."""
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
+
+
+def at_k(metric, samples):
+    """Return [the metric of a problem with c of s = `samples` rollouts solved, for c = 0..s].
+
+    best@k is the chance that at least one of k rollouts is solved, worst@k that all are. These are
+    unbiased estimates (Chen et al. 2021, eq. 1). Raise BadInput if k > s.
+    """
+    kind, k, s = metric.split("@")[0], int(metric.split("@")[1]), samples
+    if k > s:
+        raise BadInput(f"--metric={metric}: needs {k} rollouts per problem, but the evaluations "
+                       f"have {s}; give k up to {s}")
+    value = dict(avg=lambda c: c / s, worst=lambda c: math.comb(c, k) / math.comb(s, k),
+                 best=lambda c: 1 - math.comb(s - c, k) / math.comb(s, k))[kind]
+    return [value(c) for c in range(s + 1)]
 
 
 def subset(problems, D, seed):

@@ -12,10 +12,11 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
-from config import BadInput, files, first_line, parse, read_json
+from config import BadInput, files, parse, read_json
 from core import math_answers, models, sandbox
 from core.duplicates import twins
 from core.log import finite, save_json
+from core.probe import first_line
 from core.problems import is_made, read_problems, set_hash, tokenize, write_problems
 
 INSTRUCTION = r"Please output the final answer within \boxed{}."

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from config import BadInput, at_k, complete, experiment, lrs_of, set_key
+from config import BadInput, complete, experiment, lrs_of, set_key
 from core.log import read_log, read_plan
+from core.problems import at_k
 
 
 def folders_of(words):

@@ -23,8 +23,8 @@ import sys
 from pathlib import Path
 
 import config
-from config import (BadInput, RECIPES, all_rollouts, choose, complete, derive, entry, experiment,
-                    parse, read_json, run_name)
+from config import (BadInput, RECIPES, RUNNING, all_rollouts, choose, complete, derive, entry,
+                    experiment, identity, parse, read_json, run_name)
 from core import cost, machine
 from core.models import check_model_path
 from core.log import finished, progress, read_log, read_plan, save_json
@@ -118,7 +118,11 @@ def preset_words(preset, data, argv):
 def sweep_config(preset, argv):
     """Return the resolved dict of a recipe's sweep. A word in argv overrides presets.json."""
     choose("preset", preset, RECIPES)
-    config.check_sweep_words(argv)
+    of_sweep = {"--n": "--ns", "--B_p": "--bps", "--seed": "--seeds"}
+    for word in argv:
+        if keys := of_sweep.get(word.partition("=")[0]):
+            raise BadInput(f"{word}: a sweep has several values; {keys} gives those to run, and "
+                           "the analysis takes all that ran")
     words = preset_words(preset, parse(argv)["data"], argv)
     cfg = parse([f"--recipe={preset}", *words, *argv])
     # the D of presets.json is for one model; the split of another model may have fewer problems
@@ -143,6 +147,33 @@ def python():
     return os.environ.get("PYTHON") or ".venv/bin/python"
 
 
+def command(cfg, more=(), python="python", launch="", gpus=1):
+    """Return the shell command of a run, with the keys off what recipe and data folder set.
+
+    more: keys to write in any case. launch: shell words to put in front. gpus: if 2 or more,
+    torchrun starts that many processes.
+    """
+    words = [f"--recipe={cfg['recipe']}"]
+    for key in ("data", "model"):
+        if cfg[key] != parse(words)[key]:
+            words.append(f"--{key}={cfg[key]}")
+    plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
+    skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
+    if cfg["device"] == "auto":  # leave the choice to the data folder's defaults.json
+        skip.add("device")
+    for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
+        if key not in skip and cfg[key] != plain.get(key):
+            words.append(f"--{key}={cfg[key]}")
+    words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
+    if "B_max" not in more and 0 < plain["B_max"] < (B := cfg["B_p"] * cfg["n"]):
+        words.append(f"--B_max={B}")
+    # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
+    # torchrun reads our --n= as short for one of its own options
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}",
+                "--shutdown-timeout=600", "--"] if gpus > 1 else []
+    return f"{launch} {shlex.join([python, *torchrun, 'train_grpo.py', *words])}".lstrip()
+
+
 def training(c):
     """Return the training command of a cell, with PYTHON, LAUNCH and GPUS_PER_RUN applied."""
     gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
@@ -150,8 +181,8 @@ def training(c):
     # an explicit --device=auto overrides the device of the data folder's defaults.json
     plain = parse([f"--data={c['data']}", f"--model={c['model']}"])
     device = ["device"] * (c["device"] == "auto" and plain["device"] == "cpu")
-    return config.command(dict(c, out=str(run_folder(c))), [*device, "seed", "B_max", "out"],
-                          python(), os.environ.get("LAUNCH", ""), gpus)
+    return command(dict(c, out=str(run_folder(c))), [*device, "seed", "B_max", "out"],
+                   python(), os.environ.get("LAUNCH", ""), gpus)
 
 
 def check_evaluations(c):

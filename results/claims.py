@@ -30,7 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "results/README.md"
 
-from config import BadInput, at_k, entry
+from config import BadInput, entry
+from core.problems import at_k
 
 SMALL, ALIKE = 0.03, 0.06  # a small difference and "no difference", as shares of training's gain
 DEEP = 150                 # updates that every compared cell must make

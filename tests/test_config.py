@@ -13,10 +13,10 @@ import pytest
 from conftest import ROOT, capture, tree
 
 import config as C
-from config import (BadInput, check_run, command, comments, config, derive, identity, parse,
-                    run_name)
+from config import BadInput, check_run, comments, config, derive, identity, parse, run_name
 from core.log import append, atomic_write, read_log
 from core.machine import cores
+from core.sweep import command
 
 # Keys that may change within one experiment: budget, folders, memory, speed, keys of other stages
 FREE = set("""C B_max data problems s s_zero split n_val runs out device gen_batch measure
