@@ -33,13 +33,12 @@ import numpy as np
 
 from core import engine, models, plots
 from core.log import append, atomic_write, read_log, save_json
-from core.problems import at_k, copies, read_problems, set_hash, tokenize, write_problems
+from core.problems import copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
 # Ranges of avg@s (Very Easy is ours) and of avg@s_zero
 BANDS = dict(easy=(0.3, 0.6), hard=(0.0, 0.0625), very_easy=(0.6, 0.9))
 LEVELS = dict(extreme=(0.0, 0.0), level_easy=(0.3, 0.6), level_very_easy=(0.6, 0.9))
-GROUPS = (4, 8, 16, 32, 64)  # the values of n in the no-signal table
 N_VAL = 300  # validation problems of a split
 FEW = 20     # a split with fewer training problems gets a warning
 SURE = 0.95  # a problem's level is known if it has this probability
@@ -256,32 +255,6 @@ def write_all(folder, cfg):
 
 
 # -------------------------------------------------------------------------------------------------
-# Is n too small? If a group's n rollouts are all solved or all unsolved, their advantages are all 0
-
-def no_signal(n, s):
-    """Return the chance that n of s rollouts are all solved or all unsolved, for 0 to s solved. It
-    is unbiased for p^n + (1 - p)^n unless the same rollouts chose the problem."""
-    return [1 - best + worst for best, worst in zip(at_k(f"best@{n}", s), at_k(f"worst@{n}", s))]
-
-
-def signal_table(splits, counts, cfg):
-    """Yield the lines of the no-signal table. The first s rollouts chose a split's problems, so its
-    row uses the next s, and is left out if they were not drawn for all."""
-    s = cfg["s"]
-    solved = {"all problems": [c[s] for c in counts.values()]}
-    for name in BANDS:
-        of_split = [counts[p["id"]] for p in splits[name]["train"]]
-        if of_split and all(2 * s in c for c in of_split):
-            solved[name] = [c[2 * s] - c[s] for c in of_split]
-    columns = [n for n in GROUPS if n <= s]
-    yield "  Is n too small? Groups without a signal (all n rollouts solved, or none):"
-    yield f"    {'n =':15s}" + "".join(f"{n:7d}" for n in columns)
-    for name, values in solved.items():
-        shares = [np.mean(np.take(no_signal(n, s), values)) for n in columns]
-        yield f"    {name:15s}" + "".join(f"{share:7.0%}" for share in shares)
-
-
-# -------------------------------------------------------------------------------------------------
 # Mixtures of splits
 
 # The paper's mixtures; its Hard is our `extreme`. A mixture takes a problem from each split in turn
@@ -373,7 +346,6 @@ def report(counts, splits, cfg, path):
             few = "   few: measure more problems or lower --n_val"
             print(f"  {name:15s} {train:6d} train {val:6d} val"
                   + few * (train < FEW or val < cfg["n_val"]))
-    print("\n".join(signal_table(splits, counts, cfg)))
     print(f"  {path}")
 
 
