@@ -8,7 +8,6 @@ A field that you add to the log is drawn without a change here. A new view is a 
 """
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
