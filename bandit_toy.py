@@ -246,21 +246,17 @@ def train(cfg, world, seeds):
             if m == d["M"]:
                 log.append(dict(type="end", status="budget", rollouts=run.rollouts))
     for own, log in zip(of_seeds, logs):
-        with atomic_write(folder_of(own) / "log.jsonl") as part:
+        with atomic_write(sweep.run_folder(own) / "log.jsonl") as part:
             part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
 
 
 # --------------------------------------------------------------------------------------------------
 # A sweep
 
-def folder_of(cfg):
-    return Path(cfg["runs"]) / config.run_name(cfg)
-
-
 def train_all(cells):
     """Train the unfinished runs of `cells`. The seeds of a cell train together."""
     world, groups = make_world(cells[0]), {}
-    todo = [c for c in cells if not finished(c, folder_of(c))]
+    todo = [c for c in cells if not finished(c, sweep.run_folder(c))]
     print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
     for c in sorted(todo, key=lambda c: c["B_p"] * c["n"]):  # small batches take longest
         groups.setdefault((c["B_p"], c["n"], c["lr_base"]), []).append(c)
