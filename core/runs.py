@@ -6,7 +6,7 @@
 A run is a dict with E evaluations of P distinct problems:
   C, rollouts, step, hours (E,)  what was spent, in `unit`; rollouts; updates; GPU-hours, or 0
   reward (E, P)            the metric of each problem; (E, 1) if the log has no counts
-  evals (E,)               the log's records, see `per_problem`
+  evals [E]                the log's records, see `per_problem`
   B_p, n, lr_base, seed, config, status, run (its folder's name)
 The files above this one work on these arrays and read no log.
 """
@@ -88,9 +88,10 @@ def hours_of(steps, ranks):
     return hours if steps else {}
 
 
-def read_run(path, metric="avg@4", unit="rollouts", part="val"):
+def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
     """Return the run of a log file: its evaluations of the set `part`, or, if the metric is train,
-    its training rewards. Raise BadInput with the reason if it cannot be used."""
+    its training rewards. epochs: the first passes to use, 0 = all. Raise BadInput with the reason
+    if it cannot be used."""
     part = "train" if metric == "train" else part
     records = read_log(path)
     head = next((r for r in reversed(records)
@@ -102,11 +103,16 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
         set_key(cfg, key, cfg[key])  # the keys that the analysis reads
     if min(cfg["B_p"], cfg["n"]) < 1:
         raise BadInput("its config has no B_p or no n")
-    steps = [r for r in records if r.get("type") == "step"
+    D = cfg.get("D") or dict(head.get("derived") or {}).get("D")
+    if epochs and not D:
+        raise BadInput("its config has no D, the training problems, for --epochs")
+    M = epochs * D // cfg["B_p"] if epochs else np.inf
+    used = [r for r in records if not is_number(r.get("step")) or r["step"] <= M]
+    steps = [r for r in used if r.get("type") == "step"
              and is_number(r.get("step")) and is_number(r.get("rollouts"))]
     hours = hours_of(steps, head.get("ranks") or 1)
     evals = {}
-    for r in training_evals(steps, cfg) if part == "train" else records:
+    for r in training_evals(steps, cfg) if part == "train" else used:
         if r.get("type") != "eval" or r.get("set", "val") != part:
             continue
         # for --metric=reward: without fractional rewards it is avg@k
@@ -122,19 +128,19 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val"):
     evals = [evals[C] for C in sorted(evals)]
     if sum(r["C"] > 0 for r in evals) < 2:
         raise BadInput(f"fewer than two evaluations of `{part}` after the start with {metric} and "
-                       f"{unit}")
-    ends = [str(r.get("status")) for r in records if r.get("type") == "end"]
+                       f"{unit}" + f" in its first {epochs:g} epochs" * bool(epochs))
+    ends = [str(r.get("status")) for r in used
+            if r.get("type") == "end" and len(used) == len(records)]
     columns = {key: np.array([r.get(key) or 0 for r in evals], float)
                for key in ("C", "rollouts", "step", "hours")}
     return columns | dict(
         run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
         lr_base=cfg["lr_base"], reward=per_problem(evals, metric),
-        evals=np.array(evals),
-        status=ends[-1] if ends else "", steps=steps,
+        evals=evals, status=ends[-1] if ends else "", steps=steps,
         problems=evals[0].get("problems"), device=str(head.get("device", "")),
         source=head.get("source", ""), task=(
             evals[0].get("set_hash"), evals[0].get("samples"), len(evals[0].get("correct") or ())),
-        data=head.get("train_set_hash"), D=cfg.get("D") or dict(head.get("derived") or {}).get("D"))
+        data=head.get("train_set_hash"), D=D)
 
 
 def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
@@ -142,26 +148,13 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
     cell and seed, and (name, reason) of the others. Raise BadInput if no run can be used.
 
     They have the experiment of sweep.json, or of most runs, and the problems of most runs. If two
-    share a cell and a seed, the longer one is used. epochs: the first passes to use, 0 = all.
+    share a cell and a seed, the longer one is used.
     """
     folders, read, dropped = folders_of(str(folders)), [], []
     for path in (path for folder in folders for name in ("log.jsonl", "log.jsonl.gz")
                  for path in sorted(Path(folder).glob(f"*/{name}"))):
         try:
-            run = read_run(path, metric, unit, part)
-            if epochs:
-                D = run["D"]
-                if not D:
-                    raise BadInput("its config has no D, the training problems, for --epochs")
-                M = epochs * D // run["B_p"]
-                keep = run["step"] <= M
-                whole = keep.all() and all(r["step"] <= M for r in run["steps"])
-                if (keep & (run["C"] > 0)).sum() < 2:
-                    raise BadInput(f"fewer than two evaluations in its first {epochs:g} epochs")
-                columns = "C reward rollouts step hours evals".split()
-                run |= {key: run[key][keep] for key in columns} | dict(
-                    status=run["status"] * bool(whole))
-            read.append(run)
+            read.append(read_run(path, metric, unit, part, epochs))
         except BadInput as e:
             dropped.append((path.parent.name, str(e)))
         except (KeyError, TypeError, ValueError) as e:  # a record of a form that nobody expected
