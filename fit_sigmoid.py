@@ -24,7 +24,7 @@ from core import plots
 from core.plots import format_si
 try:
     import frontier
-    from config import BadInput, complete, derive, entry
+    from config import BadInput, cast, complete, derive, entry
     from core import stats
     from core.log import save_csv
     from core.runs import folders_of, per_problem
@@ -334,11 +334,14 @@ def main(argv):
             raise BadInput("--points=FILE.csv is all that this copy can do without config.py")
         return report_points(argv)
     own = dict(points=("", "CSV file with columns C, n: fit the law to it, not to a sweep"))
-    cfg = frontier.settings(argv, __doc__, own)
+    given = [word[4:] for word in argv if word.startswith("--C=")]
+    cfg = frontier.settings([word for word in argv if word[:4] != "--C="], __doc__, own)
+    asked = cast("C", given[-1], dict(C=0.5)) if given else None  # GPU-hours, so not only an int
+    if given and asked <= 0:
+        raise BadInput(f"--C={given[-1]}: expected a budget above 0")
     view, metric = cfg["view"], cfg["metric"]
     if view not in frontier.PANELS:
         raise BadInput(f"--view={view}: drawn by frontier.py; choose {', '.join(frontier.PANELS)}")
-    asked = float(cfg["C"]) if any(word.startswith("--C=") for word in argv) else None
     folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
     suffix = f"_{view}" * (view != "fixed_Bp")
     t, panels, dropped = frontier.analyse(cfg, view, metric)

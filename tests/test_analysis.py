@@ -630,6 +630,8 @@ def test_bad_sweeps_end_in_one_line(tmp_path, logs):
             assert "\n" not in str(e.value)
     with pytest.raises(BadInput, match="below one update"):
         fit.main([f"--runs={logs[1]}", "--C=10"])
+    with pytest.raises(BadInput, match="a budget above 0"):
+        fit.main([f"--runs={logs[1]}", "--C=0"])
     with pytest.raises(BadInput, match="drawn by frontier.py"):
         fit.main([f"--runs={logs[1]}", "--view=training"])
 
@@ -647,3 +649,6 @@ def test_the_report_of_the_committed_runs_by_another_metric(capsys, tmp_path):
     text = page(capsys, fit.main, f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}",
                 "--metric=reward", "--C=1e6")
     assert "reward = val reward" in text and "1M*" in text and "To be surer" not in text
+    text = page(capsys, fit.main, f"--runs={ROOT / 'results/easy'}", f"--out={tmp_path}",
+                "--unit=gpu_hours", "--C=0.0021")
+    assert re.search(r"\n +0\.0021 +8 ", text)  # hours need not be a whole number
