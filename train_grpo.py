@@ -466,6 +466,32 @@ def set_critic_targets(critic, parts, N, cfg):
         part.advantage = (part.advantage - mean) / (std + 1e-8)
 
 
+def update_fields(s, N, steps):
+    """Return the fields of the log for the sums `s` over N tokens on all ranks and `steps` steps.
+    kl and kl_bounded are None without a reference, and value_loss is left out without a critic."""
+    seen = N * steps
+    known = seen - s["unknown"]
+
+    def mean(name):
+        return s[name] / seen if seen and name in s else None
+    return dict(loss=s["loss"] / steps, entropy=mean("entropy"), kl=mean("kl"),
+                kl_bounded=int(s["far"] / steps) if "far" in s else None,
+                tis_mean=s["gap"] / known if known else None,
+                tis_capped=mean("capped"), engine_nan=int(s["unknown"] / steps),
+                ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else None,  # effective / all tokens
+                clip_frac=mean("clipped")) | (
+                    dict(value_loss=s["value_loss"] / steps) if "value_loss" in s else {})
+
+
+def set_lr(learner, cfg, m):
+    """Set the learning rates of update m, with linear warm-up. Return the policy's."""
+    warmup = min(1.0, m / max(1, cfg["warmup"]))
+    learner.opt.param_groups[0]["lr"] = derive(cfg)["lr"] * warmup
+    if learner.critic:
+        learner.critic_opt.param_groups[0]["lr"] = cfg["critic_lr"] * warmup
+    return learner.opt.param_groups[0]["lr"]
+
+
 def update(learner, batch, cfg):
     """Make cfg["updates"] steps of AdamW, each on the whole batch. Return a dict for the log.
 
@@ -524,22 +550,8 @@ def update(learner, batch, cfg):
                 for name, x in logged.items():
                     sums[name] += x.double() * (not part.dummy)
         norms.append(optimizer_step(learner.trained(), cfg["grad_clip"]))
-    s = dict(zip(sums, all_reduce(x.item() for x in sums.values())))
-    steps, seen = cfg["updates"], N * cfg["updates"]
-    known_tokens = seen - s["unknown"]
-
-    def mean(name):
-        return s[name] / seen if seen else None
-    fields = dict(loss=s["loss"] / steps, entropy=mean("entropy"), kl=mean("kl") if ref else None,
-                  kl_bounded=int(s["far"] / steps) if ref else None,
-                  grad_norm=sum(norms) / len(norms),
-                  tis_mean=s["gap"] / known_tokens if known_tokens else None,
-                  tis_capped=mean("capped"), engine_nan=int(s["unknown"] / steps),
-                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else None,  # effective / all tokens
-                  clip_frac=mean("clipped"))
-    if critic:
-        fields["value_loss"] = s["value_loss"] / steps
-    return fields
+    sums = dict(zip(sums, all_reduce(x.item() for x in sums.values())))
+    return update_fields(sums, N, cfg["updates"]) | dict(grad_norm=sum(norms) / len(norms))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -794,6 +806,14 @@ class Run:
         print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={self.M} C={self.B * self.M} "
               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
 
+    def batch(self, m, mine):
+        """Return (index, problems, prompts, seeds): the indices of the problems of update m, and
+        the problems, prompts and seeds of the places `mine` in the batch."""
+        index = batch_indices(m, self.cfg["B_p"], len(self.problems), self.cfg["seed"])
+        return (index, [self.problems[index[j]] for j in mine],
+                [self.prompts[index[j]] for j in mine],
+                [engine.rollout_seed(self.cfg["seed"], "train", m, j) for j in mine])
+
     def on_all_ranks(self, draw):
         """Call draw() and return its result. If any rank must stop, raise Stopped on all ranks."""
         drawn = None
@@ -995,25 +1015,19 @@ def main(argv):
     config.check_run(cfg)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
     config.check_processes(cfg, WORLD)
-    run = open_run(cfg)
-    if run is None:
+    if (run := open_run(cfg)) is None:
         return 0
-    cfg, learner, generator, state = run.cfg, run.learner, run.generator, run.state
-    B, M = run.B, run.M
+    cfg, learner, generator, state, B = run.cfg, run.learner, run.generator, run.state, run.B
     generator.quit = run.stop
     stop_at_signals(run.stop)
     mine = range(RANK, cfg["B_p"], WORLD)  # which problems of a batch belong to this rank
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        # evaluate the base model, or catch up on an evaluation that was due when the run stopped
-        run.evaluate_due(state["step"])
-        for m in range(state["step"] + 1, M + 1):
+        run.evaluate_due(state["step"])  # the base model, or what was due when the run stopped
+        for m in range(state["step"] + 1, run.M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
-            index = batch_indices(m, cfg["B_p"], len(run.problems), cfg["seed"])
-            problems = [run.problems[index[j]] for j in mine]
-            prompts = [run.prompts[index[j]] for j in mine]
-            seeds = [engine.rollout_seed(cfg["seed"], "train", m, j) for j in mine]
+            index, problems, prompts, seeds = run.batch(m, mine)
             rollouts = run.on_all_ranks(lambda: generator.generate(prompts, cfg["n"], seeds))
 
             # 2. rewards of this rank's rollouts, (B_p / WORLD, n)
@@ -1024,11 +1038,7 @@ def main(argv):
 
             # 3. advantages, loss, cfg["updates"] steps of AdamW
             t1 = time.time()
-            warmup = min(1.0, m / max(1, cfg["warmup"]))
-            lr = derive(cfg)["lr"] * warmup
-            learner.opt.param_groups[0]["lr"] = lr
-            if learner.critic:
-                learner.critic_opt.param_groups[0]["lr"] = cfg["critic_lr"] * warmup
+            lr = set_lr(learner, cfg, m)
             batch = dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=m, numbers=mine)
             fields = update(learner, batch, cfg)
             generator.load(full_weights(learner.model))
@@ -1054,19 +1064,17 @@ def main(argv):
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:
-                # no checkpoint: the newest is from before the 10 updates, or one of --keep_at
-                status = "diverged"
+                status = "diverged"  # the newest checkpoint is from before the 10 updates
                 break
-            save = run.due(m, cfg["save_every"]) and not bad
-            if save or m == M or m in state["keep"]:
+            if (run.due(m, cfg["save_every"]) and not bad) or m in (run.M, *state["keep"]):
                 run.checkpoint()
             run.evaluate_due(m)
             bar.update(B)
             bar.set_postfix_str(f"training reward {reward / B:.3f}{run.last_eval}", refresh=False)
         else:
             # a larger C resumes from the last checkpoint and cuts this evaluation from the log
-            if not run.due(M, cfg["eval_every"]):
-                run.evaluate(M)
+            if not run.due(run.M, cfg["eval_every"]):
+                run.evaluate(run.M)
             status = "budget"
 
     run.finish(status)
