@@ -474,13 +474,15 @@ def update_fields(s, N, steps):
 
     def mean(name):
         return s[name] / seen if seen and name in s else None
-    return dict(loss=s["loss"] / steps, entropy=mean("entropy"), kl=mean("kl"),
-                kl_bounded=int(s["far"] / steps) if "far" in s else None,
-                tis_mean=s["gap"] / known if known else None,
-                tis_capped=mean("capped"), engine_nan=int(s["unknown"] / steps),
-                ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else None,  # effective / all tokens
-                clip_frac=mean("clipped")) | (
-                    dict(value_loss=s["value_loss"] / steps) if "value_loss" in s else {})
+    fields = dict(loss=s["loss"] / steps, entropy=mean("entropy"), kl=mean("kl"),
+                  kl_bounded=int(s["far"] / steps) if "far" in s else None,
+                  tis_mean=s["gap"] / known if known else None,
+                  tis_capped=mean("capped"), engine_nan=int(s["unknown"] / steps),
+                  ess=s["w"] ** 2 / (seen * s["w2"]) if s["w2"] else None,  # effective / all tokens
+                  clip_frac=mean("clipped"))
+    if "value_loss" in s:
+        fields["value_loss"] = s["value_loss"] / steps
+    return fields
 
 
 def set_lr(learner, cfg, m):
