@@ -281,14 +281,18 @@ def repair_golds(problems, cfg, counts):
     return kept
 
 
-def drop_duplicates(problems, foreign, counts):
-    """Return the problems without duplicates and without leaks of `foreign`."""
+def drop_duplicates(problems, foreign, cfg, counts):
+    """Return the problems without duplicates and without leaks of `foreign`. Of the duplicates,
+    `conflicts` have another answer than the problem that stays; 2/5 is no other than 0.4."""
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))
     found = twins(questions, theirs)
     kept = [p for p, i in zip(problems, found) if i is None]
     counts["against"] = found.count("against")
     counts["exact"] = len(problems) - len(kept) - counts["against"]
+    others = [(problems[i], rf"\boxed{{{p['answer']}}}") for i, p in zip(found, problems)
+              if i not in (None, "against") and p["answer"] != problems[i]["answer"]]
+    counts["conflicts"] = sum(verdict != 1 for verdict in sandbox.check("math", others, cfg))
     return kept
 
 
@@ -343,7 +347,7 @@ def prepare(argv, own, doc):
     problems = make_problems(rows, columns, own["name"], counts)
     if cfg["verifier"] == "math":
         problems = repair_golds(problems, cfg, counts)
-    problems = drop_duplicates(problems, foreign, counts)
+    problems = drop_duplicates(problems, foreign, cfg, counts)
     if cfg["model"]:
         problems = within_limit(problems, cfg, counts)
     left_out, changed = (", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in words
@@ -358,6 +362,7 @@ def prepare(argv, own, doc):
         against_set_hash=set_hash(foreign) if foreign else None, set_hash=set_hash(problems)))
     # problems.jsonl is written last, because its existence means that all files are complete
     write_problems(out, problems)
-    more = "; prompt lengths not measured" * (not cfg["model"])
+    more = f"; {counts['conflicts']} duplicates have another answer" * bool(counts["conflicts"])
+    more += "; prompt lengths not measured" * (not cfg["model"])
     print(f"{out}: {len(problems):,} problems of {len(rows):,} rows; left out: {left_out}; "
           f"changed: {changed}{more}")

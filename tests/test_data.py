@@ -123,14 +123,14 @@ def test_rows_that_are_kept_and_their_manifest(made, model):
         (name, f"{q.strip()} {BOX}", "34" if a == '["34"]' else "18" if "####" in a else a)
         for name, q, a in kept]
     for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
-                 "3 against", "2 exact"):
+                 "3 against", "2 exact", "1 duplicates have another answer"):
         assert part in done.stdout, done.stdout
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
     settings = dict(source=f"LLM360/guru-RL-92k:train/{FILE}", model=str(model),
                     revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b")
     expected = dict(counts=dict(fates, rows=41, not_text=0, earlier_turns=0, answer_forms=0,
-                                escaped_golds=0), file=FILE,
+                                escaped_golds=0, conflicts=1), file=FILE,
                     source_sha256=hashlib.sha256((data / FILE).read_bytes()).hexdigest(),
                     set_hash=sample.set_hash(problems), question_column="prompt",
                     answer_column="reward_model.ground_truth")
@@ -666,6 +666,13 @@ def test_a_leak_is_found_with_other_braces():
         assert duplicates.twins([test], [train]) == ["against"], (a, b)
     other = "Let $z$ be given, with a modulus of two. Find all values of its square root, if any."
     assert duplicates.twins([other], [text.replace("{0}", LEAKS[0][0])]) == [None]
+
+
+@pytest.mark.parametrize("first, second, conflicts", [
+    ("2/5", r"\frac{2}{5}", 0), ("x=3", "3", 0), ("2/5", r"\frac{3}{5}", 1), ("7", "8", 1)])
+def test_equal_golds_in_other_notation_do_not_conflict(prepared, first, second, conflicts):
+    _, counts, *_ = prepared([dict(problem=sentence(1), answer=x) for x in (first, second)])
+    assert (counts["exact"], counts["conflicts"]) == (1, conflicts)
 
 
 @pytest.mark.parametrize("all_problems", [True, False])

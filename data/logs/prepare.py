@@ -23,6 +23,7 @@ import json
 import math
 import re
 import shlex
+import statistics
 import sys
 from pathlib import Path
 
@@ -59,8 +60,7 @@ def first(row, names):
 
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
-    If the step falls to m, the run was started again, so drop all that was logged for later ones.
-    """
+    If the step falls to m, the run was started again, so drop what was logged for later ones."""
     rows, restarts = {}, []
     for m, row in pairs:
         if not isinstance(m, int) or not (row := numbers(row)):
@@ -195,11 +195,17 @@ def convert(name, path, rows, options, given):
         rows = by_step(((math.ceil(m / known.get("updates", 1)), row) for m, row in rows.items()),
                        path)
     cfg, reward = resolve(name, rows, known), training_column(rows, names, path)
+    trained = [m for m in rows if m and first(rows[m], REWARD + LR) is not None]
+    pairs = list(zip([0, *trained], trained))
+    # a trainer may log only every few steps, and W&B samples its exports
+    usual = statistics.mode([b - a for a, b in pairs] or [1]) * (1 + (options["source"] == "wandb"))
+    if gaps := [f"{a + 1} to {b - 1}" for a, b in pairs if b - a > usual]:
+        print(f"{name}: the steps {', '.join(gaps[:8])} are missing")
     log = [dict(type="header", schema=1, config=cfg, derived=derive(cfg), source=options["source"],
                 source_file=path.name)]
     for m, row in rows.items():
         at = dict(step=m, rollouts=m * cfg["B_p"] * cfg["n"])
-        if m and first(row, REWARD + LR) is not None:
+        if m in trained:
             fields = dict(lr=first(row, LR), reward=row.get(reward))
             log.append(dict(at, type="step") | {k: x for k, x in fields.items() if x is not None})
         if column in row:
