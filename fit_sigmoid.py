@@ -78,7 +78,7 @@ def law_of(t, p, view):
     """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
     seed, and with the test of core.stats.verdict if all cells have one B_p."""
     def fit(runs):
-        star = frontier.n_star(runs)
+        star = frontier.n_star(runs, p["C"][-1])
         return fit_law(star["C"], star["between"]) if star else dict(
             why="no curve could be fitted", curve=None)
     runs = [r for r, c in zip(t.runs, t.cell) if c in p["of"]]
@@ -123,14 +123,14 @@ def verdict_text(law):
                 f"; n = {a['by']} is {points} ahead of n = {a['n']}"
                 + (f". The law: {law_text(law)}" if law["curve"] else ""))
     if a["gap"] <= 0:
-        return (f"undecided (p = {law['p']:.2f}{tested}): over no octave of C is another n ahead "
+        return (f"undecided (p = {law['p']:.2g}{tested}): over no octave of C is another n ahead "
                 f"of n = {a['n']}; only a larger C or other n could show a rise")
     more = more_seeds(law["seeds"], (a["half"] / a["gap"]) ** 2)
     decide = (f"about {plots.plural(more, 'more seed')} might decide" if more <= 20 else
               "only a larger C or other n could show a rise")
     needed = (f"needed is {stats.ALPHA}" if law["p"] > stats.ALPHA else
               "but it falls too, or the best or tied n do not change")
-    return (f"undecided (p = {law['p']:.2f}, {needed}{tested}): n = {a['n']} comes closest to "
+    return (f"undecided (p = {law['p']:.2g}, {needed}{tested}): n = {a['n']} comes closest to "
             f"serving every budget, n = {a['by']} is {points} ahead of it at C = "
             f"{format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
@@ -175,18 +175,19 @@ def prescribe(t, p, C, epochs=0):
         t.alive[p["of"], p["j"][nearest]].any())
     (B_p, n, lr), mine = t.cells[i], [r for r, c in zip(t.runs, t.cell) if c == i]
     cfg, D = complete(t.runs[0]["config"]), t.runs[0]["D"]
-    last = np.inf if t.alive[i, j] else t.grid[t.alive[i]].max()
-    M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-9)) // (B_p * n)
+    # a cell may have ended below its budget; beyond all runs it gets the whole of C
+    last = max(r["C"][-1] for r in mine) if observed and not t.alive[i, j] else C
+    M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
     M = min(M, int(epochs * D) // B_p) if epochs else M
     row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
                n=n, M=M, epochs=M * B_p / D if D else "", lr_base=lr,
                lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
-               hours=in_unit(mine, M * B_p * n, "rollouts", "hours") or "", reward="", lo="", hi="",
-               ties=[], tied="")
+               hours=in_unit([r for r in mine if r["hours"][-1]] or mine, M * B_p * n, "rollouts",
+                             "hours") or "", reward="", lo="", hi="", ties=[], tied="")
     if observed:
         ties = p["tied"][k]
         row |= dict(reward=p["reward"][k], lo=p["lo"][k], hi=p["hi"][k], ties=ties,
-                    tied=" ".join("{}x{}".format(*c[:2]) for c in sorted(t.cells[i] for i in ties)))
+                    tied=plots.cells_text(t, ties, "x"))
     return row if M else None
 
 
@@ -206,7 +207,7 @@ def tables(t, panels, view, asked, epochs=0):
 
 def table_lines(t, rows, axis):
     """Yield the printed table. axis: "M" for budgets in updates, else "C"."""
-    hour = "GPU-h" if any("cuda" in r["device"] for r in t.runs) else "core-h"
+    hour = "core-h" if any("cpu" in r["device"] for r in t.runs) else "GPU-h"
     several = len({c[0] for c in t.cells}) > 1
     yield (f"  {axis:>7} {'B_p':>6} {'n':>6} {'M':>6} {'epochs':>6} {'lr':>8}  "
            f"{'reward':20} {hour:>7}  tied {'(B_p, n)' if several else 'n'}")
@@ -225,9 +226,9 @@ def cautions(t, p, row):
     """Yield what the reader of a row should know, one line each."""
     i, j = row["cell"], row["budget"]
     peak = int(np.nanargmax(np.where(t.alive[i], t.mean[i], np.nan)))
-    fall = t.each[i, peak] - t.each[i, j]
-    error = math.hypot(fall.std() / len(fall) ** 0.5, math.sqrt(2 * t.var[j] * t.H[j, i, i]))
-    if peak < j and fall.mean() > 2 * error:
+    fall, means = t.each[i, peak] - t.each[i, j], t.mean[i, [peak, j]]
+    problems = fall.var() / len(fall) if len(fall) > 1 else sum(stats.binomial(t, m) for m in means)
+    if peak < j and fall.mean() > 2 * math.sqrt(problems + 2 * t.var[j] * t.H[j, i, i]):
         yield (f"it was {100 * fall.mean():.1f} points better at C = {format_si(t.grid[peak])}; "
                "stop there")
     if diverged := sum(r["status"] == "diverged" for r in t.runs):
@@ -235,7 +236,7 @@ def cautions(t, p, row):
                "the base model")
     if np.nanmin(t.V) == np.nanmax(t.V):
         yield f"the reward is always {np.nanmax(t.V):g}, so no n is better than another"
-    P = t.runs[0].get("problems") or t.runs[0]["task"][-1]
+    P = t.runs[0]["problems"]
     if 0 < P < 20:
         yield f"the rewards are of {plots.plural(P, 'validation problem')}; others may differ"
     if len({r["seed"] for r in t.runs}) == 1 and len(t.runs) > 1:
@@ -269,7 +270,7 @@ def surer(t, p, row, folder):
         seeds = range(seeds[-1] + 1, seeds[-1] + 1 + more)
     else:
         return None
-    run = complete(t.runs[0]["config"]) | dict(C=int(row["C"]), runs=str(folder),
+    run = complete(t.runs[0]["config"]) | dict(C=int(max(row["C"], p["C"][-1])), runs=str(folder),
                                                B_p=max(bps), n=max(ns))
     preset = preset_words(run["recipe"], run["data"], [f"--model={run['model']}"])
     keys = {word[2:].partition("=")[0] for word in preset} - {"bps", "ns", "seeds", "lrs", "C"}
@@ -330,6 +331,8 @@ def report_points(words):
 
 def main(argv):
     if any(word.startswith("--points=") for word in argv) or frontier is None:
+        if "--help" in argv:
+            return print(__doc__)
         if not any(word.startswith("--points=") for word in argv):
             raise BadInput("--points=FILE.csv is all that this copy can do without config.py")
         return report_points(argv)

@@ -61,14 +61,17 @@ def fit_curve(C, reward):
                                bounds=(lower, upper)).x)
 
 
-def n_star(runs):
-    """Return the paper's n*(C) as dict(C, n, B_p, reward, between), (G,) each, or None.
+def n_star(runs, last=np.inf):
+    """Return the paper's n*(C), C up to `last`, as dict(C, n, B_p, reward, between), (G,) each, or
+    None.
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
     each (B_p, n), if there are points; take the n of the highest at each C. See `interpolate_n`.
     """
     cells = sorted({(r["B_p"], r["n"]) for r in runs})
-    C = np.geomspace(max(r["C"][r["C"] > 0][0] for r in runs), max(r["C"][-1] for r in runs), 81)
+    first, last = (max(r["C"][r["C"] > 0][0] for r in runs),
+                   min(last, max(r["C"][-1] for r in runs)))
+    C = np.geomspace(first, last, 81)
     curves = np.full((len(cells), len(C)), -np.inf)
     for i, cell in enumerate(cells):
         points = []
@@ -76,7 +79,7 @@ def n_star(runs):
             points += (new := records(r)) + [(r["C"][-1], y) for _, y in new[-1:]]
         if len({x for x, _ in points}) > 1:
             curves[i] = sigmoid(np.log10(C), *fit_curve(*np.array(sorted(points)).T))
-    if np.isinf(curves.max(0)).any():
+    if first >= last or np.isinf(curves.max(0)).any():
         return None
     B_p, n = np.array(cells)[curves.argmax(0)].T
     of_n = {m: curves[[c[1] == m for c in cells]].max(0) for m in sorted({c[1] for c in cells})}
@@ -127,12 +130,10 @@ def panel(t, of, whole=False):
       star, records     the result of `n_star`; {cell: its record-breaking points}
     whole: end where the largest batches end (for fixed_B).
     """
-    end = len(t.grid) - 1
+    runs, last = [r for r, c in zip(t.runs, t.cell) if c in of], t.grid[-1]
     if whole:
-        largest = max(t.cells[i][0] * t.cells[i][1] for i in of)
-        end = max(np.flatnonzero(t.alive[i]).max(initial=0) for i in of
-                  if t.cells[i][0] * t.cells[i][1] == largest)
-    js = [j for j in range(end + 1) if stats.best(t, j, of) is not None]
+        last = max((r["B_p"] * r["n"], r["C"][-1]) for r in runs)[1]
+    js = [j for j in np.flatnonzero(t.grid <= last) if stats.best(t, j, of) is not None]
     top = [stats.best(t, j, of) for j in js]
     reward = stats.heldout_reward(t, of)[js]
     half = np.array([stats.half_width(t, i, j) for i, j in zip(top, js)])
@@ -145,13 +146,13 @@ def panel(t, of, whole=False):
         if t.cells[a][1] != t.cells[b][1]:  # clear: b was not tied before, a is not tied later
             clear = worse(b, range(k)) and worse(a, range(k, len(js)))
             switches.append((t.grid[js[k]], t.cells[a][1], t.cells[b][1], clear))
-    runs, points = [r for r, c in zip(t.runs, t.cell) if c in of], {}
+    points = {}
     for r, c in zip(t.runs, t.cell):
         if c in of:
             points.setdefault(c, []).extend(records(r))
     return dict(of=of, j=js, C=t.grid[js], top=top, reward=reward, lo=np.maximum(reward - half, 0),
                 hi=np.minimum(reward + half, 1), tied=near, switches=switches,
-                star=n_star(runs), records=points)
+                star=n_star(runs, t.grid[js[-1]]), records=points)
 
 
 def settings(argv, doc, own=None):
@@ -164,7 +165,7 @@ def analyse(cfg, view, metric):
     """Return (t, {panel: `panel`}, dropped) of the sweep in cfg["runs"], see stats.table."""
     unit = "updates" if view == "fixed_B" else cfg["unit"]
     runs, dropped = read_sweep(cfg["runs"], metric, unit, cfg["eval_set"], cfg["epochs"])
-    t = stats.table(runs)
+    t = stats.table(runs, [r["C"][-1] for r in runs if view == "fixed_B"])  # each batch's own end
     found = groups(t, view, cfg["B_max"])
     return t, {name: panel(t, of, view == "fixed_B") for name, of in found.items()}, dropped
 
@@ -194,7 +195,7 @@ def csv_rows(t, panels):
             B_p, n, lr = t.cells[i]
             yield dict(panel=name, C=p["C"][k], B_p=B_p, n=n, lr_base=lr, reward=p["reward"][k],
                        lo=p["lo"][k], hi=p["hi"][k],
-                       tied=" ".join("{}x{}".format(*t.cells[c][:2]) for c in p["tied"][k]))
+                       tied=plots.cells_text(t, p["tied"][k], "x"))
 
 
 def main(argv):

@@ -13,7 +13,7 @@ import numpy as np
 SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
           "#6b4a2b").split()
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
-            gpu_hours="GPU-hours of training C", updates="updates M")
+            gpu_hours="GPU-hours or core-hours of training C", updates="updates M")
 
 
 def format_si(x):
@@ -106,11 +106,13 @@ def reward_name(cfg):
     return "training reward" if cfg["metric"] == "train" else f"{cfg['eval_set']} {cfg['metric']}"
 
 
-def cells_text(t, of):
-    """Return cells as text: their n, or (B_p, n) if the sweep has several B_p."""
+def cells_text(t, of, times=""):
+    """Return cells as text: their n, or (B_p, n) if the sweep has several B_p; in a CSV, where
+    times is "x", as 8x4 8x16."""
     several = len({c[0] for c in t.cells}) > 1
     pairs = sorted({t.cells[i][:2] for i in of})
-    return ", ".join(f"({b}, {n})" if several else str(n) for b, n in pairs)
+    return (" " if times else ", ").join(
+        f"{b}x{n}" if times else f"({b}, {n})" if several else str(n) for b, n in pairs)
 
 
 def frontier(t, panels, cfg, path):
@@ -185,7 +187,7 @@ def law(t, panels, laws, rows, unit, path):
         else:
             draw_n(ax, t, p)
         fit, x = laws[name], np.geomspace(low, high, 200)
-        if fit and fit.get("curve"):
+        if fit["curve"]:
             ax.plot(x, 2 ** fit["curve"](x), "C3", lw=2, label="fitted law")
         for status, face in (("observed", "C1"), ("extrapolated", "white")):
             at = [(r["C"], r["n"]) for r in mine if r["status"] == status]

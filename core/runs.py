@@ -130,17 +130,17 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
         raise BadInput(f"fewer than two evaluations of `{part}` after the start with {metric} and "
                        f"{unit}" + f" in its first {epochs:g} epochs" * bool(epochs))
     ends = [str(r.get("status")) for r in records if r.get("type") == "end"]
+    reward = per_problem(evals, metric)
     columns = {key: np.array([r.get(key) or 0 for r in evals], float)
                for key in ("C", "rollouts", "step", "hours")}
     return columns | dict(
         run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
-        lr_base=cfg["lr_base"], reward=per_problem(evals, metric),
-        evals=evals, steps=steps,
-        status=ends[-1] if ends and len(used) == len(records) else "",
-        problems=evals[0].get("problems"), device=str(head.get("device", "")),
-        source=head.get("source", ""), task=(
-            evals[0].get("set_hash"), evals[0].get("samples"), len(evals[0].get("correct") or ())),
-        data=head.get("train_set_hash"), D=D)
+        lr_base=cfg["lr_base"], reward=reward,
+        evals=evals, steps=steps, source=head.get("source", ""), D=D,
+        status="budget" if len(used) < len(records) else ends[-1] if ends else "",
+        problems=evals[0].get("problems") or len(evals[0].get("correct") or ()),
+        device=str(head.get("device", "")), data=head.get("train_set_hash"),
+        task=(evals[0].get("set_hash"), evals[0].get("samples"), reward.shape[1]))
 
 
 def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):

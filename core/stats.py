@@ -75,10 +75,10 @@ def fit_cells(A, cell, seed):
                            runs=of_runs.T @ of_runs, df=df, rolls=rolls)
 
 
-def table(runs):
+def table(runs, also=()):
     """Return the sweep as a namespace of arrays: N cells, G budgets, P problems, R runs.
 
-      runs, cells   the runs; [(B_p, n, lr_base)], sorted;  grid (G,): the budgets
+      runs, cells   the runs; [(B_p, n, lr_base)], sorted;  grid (G,): the budgets, with `also`
       V             (R, G, P) the runs' rewards;  cell, seed (R,);  reached (R, G): V is the run's
                     own, not carried on from a smaller budget
       each          (N, G, P) the cells' rewards, NaN where a cell has none;  mean (N, G)
@@ -95,9 +95,10 @@ def table(runs):
     high = max(max(r["C"][-1], budget_of(r)) for r in runs)
     low = min(r["C"][r["C"] > 0][0] for r in runs)
     grid = np.unique([*np.geomspace(low, high, GRID),
-                      *(high / 2 ** i for i in range(4) if high / 2 ** i >= low)])
-    base = [r["reward"][0] for r in runs if r["C"][0] == 0]
-    base = np.mean(base, 0) if base else 0 * runs[0]["reward"][0]
+                      *(high / 2 ** i for i in range(4) if high / 2 ** i >= low),
+                      *also])
+    base = np.mean([r["reward"][0] for r in runs if r["C"][0] == 0]
+                   or [r["reward"][0] for r in runs], 0)
     V = np.array([on_grid(r, grid, base) for r in runs])
     reached, N, (R, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
     alive = np.array([reached[cell == i].any(0) for i in range(N)])
@@ -163,7 +164,7 @@ def difference(t, a, b, j):
 def binomial(t, mean):
     """Return the variance over problems of a mean, of which the log has only the number of problems
     or, for 0, not even that."""
-    asked = next((r["problems"] for r in t.runs if r.get("problems")), 0)
+    asked = max(r["problems"] for r in t.runs)
     mean = min(max(mean, 0), 1)
     return mean * (1 - mean) / asked if asked else 0.0
 
@@ -210,24 +211,21 @@ def heldout_reward(t, of=None):
                        for runs in (t.seed == s, t.seed != s))
         for score, fallback, voters in zip(own, own[::-1], others[::-1]):
             choice = smooth(t, np.where(np.isnan(voters), fallback, voters), of)
-            choice[np.isnan(choice)] = -np.inf
-            chosen = np.take_along_axis(score, choice.argmax(0)[None], 0)[0]
-            scores.append(np.where(np.isinf(choice.max(0)), np.nan, chosen))
-    defined = ~np.isnan(scores)
-    mean = np.where(defined, scores, 0).sum(0) / np.maximum(defined.sum(0), 1)
-    means = np.where(np.isnan(t.mean[of]), -np.inf, t.mean[of]).max(0)
-    return np.where(defined.any(0), mean, means)
+            chosen = np.nan_to_num(choice, nan=-1).argmax(0)
+            scores.append(np.take_along_axis(score, chosen[None], 0)[0])
+    held_out = nan_mean(scores)
+    return np.where(np.isnan(held_out), np.fmax.reduce(t.mean[of]), held_out)
 
 
 def cell_means(t, of, runs, problems):
     """Return the mean reward (N, G) of the cells `of` over runs (a mask) and problems (a slice)."""
-    y, out = t.V[:, :, problems].mean(2), np.full((len(of), len(t.grid)), np.nan)
-    for k, i in enumerate(of):
-        mine = y[runs & (t.cell == i)]
-        defined = ~np.isnan(mine)
-        total = np.where(defined, mine, 0).sum(0) / np.maximum(defined.sum(0), 1)
-        out[k] = np.where(defined.any(0), total, np.nan)
-    return out
+    y = t.V[:, :, problems].mean(2)
+    return np.array([nan_mean(y[runs & (t.cell == i)]) for i in of])
+
+
+def nan_mean(y):
+    """Return np.nanmean(y, 0), but without a warning where there is nothing to average."""
+    return np.ma.masked_invalid(y).mean(0).filled(np.nan)
 
 
 # --------------------------------------------------------------------------------------------------

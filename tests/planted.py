@@ -101,7 +101,7 @@ def run(n, seed, C, reward, B_p=32, lr=1e-6, status="budget", **more):
                 B_p=B_p, n=n, seed=seed, lr_base=lr, C=C, rollouts=C, step=C / (B_p * n),
                 status=status,
                 reward=reward if reward.ndim > 1 else reward[:, None], hours=0 * C, steps=[],
-                problems=None, task=(None, 0, 0), D=0, device="", source="") | more
+                problems=0, task=(None, 0, 0), D=0, device="", source="") | more
 
 
 def sweep(draw, truth, ns=(8, 32, 128, 512, 2048), B_p=32, seeds=3, C=4_000_000, evals=100, P=300,

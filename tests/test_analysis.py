@@ -370,6 +370,9 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
     for row in rows:  # fixed_B counts updates and stays within the batch
         assert int(row["B_p"]) * int(row["n"]) <= int(row["panel"][2:])
         assert float(row["C"]) <= 400_000 / 64
+    p = frontier.panel(t := stats.table(used := runs.read_sweep(tmp_path, unit="updates")[0],
+                                        [r["C"][-1] for r in used]), range(len(t.cells)), True)
+    assert p["C"][-1] == p["star"]["C"][-1] == 400_000 // (16 * 32)  # the end of the largest batch
     page(capsys, frontier.main, f"--runs={tmp_path}", "--view=training")
     assert (tmp_path / "frontier_training.png").stat().st_size > 10_000
     assert len(figures[-1].axes[0].lines) == 3  # the runs of one B_p
@@ -534,10 +537,15 @@ def test_cautions():
     t = stats.table([r | dict(reward=np.repeat(r["reward"], 20, 1)) for r in rows])
     said = [*fit.cautions(t, {}, dict(cell=0, budget=len(t.grid) - 1))]
     assert len(said) == 1 and "points better at C = " in said[0]
-    t.runs[0]["task"] = None, 4, 19
+    t.runs[0]["problems"] = 19
     said = [*fit.cautions(t, {}, dict(cell=0, budget=len(t.grid) - 1))]
     assert "the rewards are of 19 validation problems; others may differ" in said
-    dead = [run(8, 0, C, rise, status="diverged"), run(16, 0, C, rise)]
+    for asked, noise in ((0, True), (20, False), (100_000, True)):  # logs with means only
+        means = stats.table([r | dict(problems=asked) for r in rows])
+        said = [*fit.cautions(means, {}, dict(cell=0, budget=len(t.grid) - 1))]
+        assert any("stop there" in text for text in said) == noise
+    dead = [run(8, 0, C[:9], rise[:9], status="diverged"), run(16, 0, C, rise)]
+    assert stats.table(dead).mean[0, -1] == pytest.approx(0.3)  # without an evaluation at C = 0
     said = [*fit.cautions(stats.table(dead), {}, dict(cell=0, budget=5))]
     assert any("1 run diverged" in text for text in said)
     assert any("one seed" in text for text in said)
@@ -555,6 +563,14 @@ def test_cost_that_grows_during_training():
                          hours=done ** 2 / 1e6) for s in (0, 1)])
     row = fit.prescribe(t, frontier.panel(t, [0]), 1.1 * done[4] ** 2)
     assert row["M"] == 5 and row["hours"] == pytest.approx(1.6384)
+    # n = 16 is best, costs a third and so ends first; one of its runs has no times
+    quick = [run(n, s, done * cost, 0.1 * (n == 16) + np.linspace(0.3, 0.6, 10), B_p=8,
+                 rollouts=done, hours=done * cost * (s < n)) for n, cost in ((8, 3), (16, 1))
+             for s in (0, 1, 16)]
+    t = stats.table(quick)
+    row, more = (fit.prescribe(t, frontier.panel(t, [0, 1]), C) for C in (2560 * 3, 2560 * 12))
+    assert (row["n"], row["M"], row["hours"], row["status"]) == (16, 20, 2560, "observed")
+    assert (more["n"], more["M"], more["hours"]) == (16, 240, 2560 * 12)
 
 
 def test_a_budget_below_the_first_evaluation_has_no_reward(swept):

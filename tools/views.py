@@ -50,7 +50,8 @@ def lr(cfg, path):
     (B_p, n) with the values that are tied with it."""
     t = stats.table(read_sweep(cfg["runs"], cfg["metric"], cfg["unit"], cfg["eval_set"],
                                cfg["epochs"])[0])
-    if len({c[2] for c in t.cells}) < 2:
+    lrs = sorted({c[2] for c in t.cells})
+    if len(lrs) < 2:
         raise BadInput(f"--view=lr: all runs in {cfg['runs']} have one lr_base; set LRS")
     fig, axes = plots.canvas(1, 1, (7, 5))
     j, styles = len(t.grid) - 1, dict(zip(sorted({c[0] for c in t.cells}), ("-", "--", ":") * 9))
@@ -66,6 +67,8 @@ def lr(cfg, path):
         print(f"B_p = {B_p}, n = {n}: lr_base = {t.cells[stats.best(t, j, of)][2]:g}, tied: "
               + ", ".join(f"{x:g}" for x in ties))
     axes[0, 0].set(xscale="log", xlabel="lr_base", ylabel=plots.reward_name(cfg))
+    axes[0, 0].set_xticks(lrs, [f"{x:g}" for x in lrs])
+    axes[0, 0].minorticks_off()
     plots.save(fig, path, f"reward at C = {plots.format_si(t.grid[-1])} with 90% intervals")
 
 
