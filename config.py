@@ -89,7 +89,7 @@ config = dict(
     n_val = 0,                    # validation problems of a split; 0 = 300, at most a quarter
     # Running: folders, hardware, memory, checkpoints. None changes a result beyond rounding
     runs = "",                    # folder of a sweep's runs; empty = runs/[DATA_MODEL_]RECIPE
-    out = "",                     # folder of the output; empty = the run's, or `runs`
+    out = "",                     # folder of the output; empty = the script's own, see --help
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
     threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512

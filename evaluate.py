@@ -57,7 +57,7 @@ def evaluate(name, problems, generator, cfg, out):
     """Draw and grade rollouts for the set `name`; write `out`/eval.json and return its content."""
     from tqdm import tqdm
     samples = cfg["samples"]
-    prompts = encode(problems, generator.tokenizer, cfg["max_prompt_tokens"])
+    prompts = encode(name, problems, generator.tokenizer, cfg["max_prompt_tokens"])
     out.mkdir(parents=True, exist_ok=True)  # before the rollouts, in case it cannot be written
     with tqdm(total=len(problems) * samples, desc=f"evaluate {name}", unit="rollout",
               mininterval=1) as bar:

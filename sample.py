@@ -279,15 +279,19 @@ def mixture(name, splits, D, seed):
     return problems[:D or None]
 
 
+def home(cfg):
+    """Return the folder of a model's splits."""
+    return Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
+
+
 def main_mix(argv):
     """Write the paper's mixtures. If one of them cannot be made, write none."""
     cfg = parse(argv, __doc__)
-    folder = Path(cfg["data"]) / "splits" / Path(cfg["model"]).name
+    folder = home(cfg)
     files = {split: folder / f"{split}_train.jsonl" for split in LEVELS}
     if missing := [str(path) for path in files.values() if not path.exists()]:
         raise BadInput(f"{missing[0]}: no such file; no problem has this level, or the levels were "
-                       f"not measured: python sample.py --data={cfg['data']} "
-                       f"--model={cfg['model']} --s_zero=128")
+                       "not measured with --s_zero=128")
     splits = {split: read_problems(path) for split, path in files.items()}
     made = {name: mixture(name, splits, cfg["D"], cfg["seed"]) for name in MIXTURES}
     for name, problems in made.items():
@@ -360,7 +364,7 @@ def main(argv):
            ("s_zero", cfg["split"] == "all" or not 0 < cfg["s_zero"] < cfg["s"],
             f"must be 0 or at least s={cfg['s']}"))
     choose("verifier", cfg["verifier"], verifier.REWARDS)
-    folder = Path(cfg["out"] or Path(cfg["data"]) / "splits" / Path(cfg["model"]).name)
+    folder = home(cfg)
     if cfg["split"] == "all":
         return write_all(folder, cfg)
     problems = read_problems(cfg["problems"])
@@ -381,8 +385,7 @@ def main(argv):
         print("graded 0: " + ", ".join(f"{value} {key.replace('_', ' ')}"
                                        for key, value in faults.items()))
     if cfg["shard"]:
-        print(f"{folder}: shard {cfg['shard']} is measured")
-        return
+        return print(f"{folder}: shard {cfg['shard']} is measured")
 
     splits = make_splits(problems, counts, cfg)
     write_splits(splits, folder)

@@ -277,9 +277,9 @@ def check_log_probs(model, prompt, cfg):
                        f"{model.config.model_type} cannot be trained here")
 
 
-def check_engine(gap, cfg):
+def check_engine(gap, cfg, device):
     """Raise BadInput if the mean |logp - logp_engine| of the first update is more than rounding."""
-    limit = 0.02 if cfg["dtype"] == "fp32" or cfg["device"] == "cpu" else 0.3
+    limit = 0.3 if models.is_bf16(cfg["dtype"], device) else 0.02
     if gap is not None and gap > limit and cfg["top_p"] == 1:  # top_p renormalises the engine's
         raise BadInput(f"--model={cfg['model']}: log-probs of engine and trainer differ by "
                        f"{gap:.2g} on average in the first update, which is not rounding, so this "
@@ -722,8 +722,8 @@ class Run:
             self.cfg = cfg
         model, self.tokenizer = models.load_model(
             base, "meta" if WORLD > 1 else "cpu" if rank else device)
-        self.prompts = encode(self.problems, self.tokenizer, limit)
-        self.val_prompts = {part: encode(val, self.tokenizer, limit)
+        self.prompts = encode(cfg["train_set"], self.problems, self.tokenizer, limit)
+        self.val_prompts = {part: encode(part, val, self.tokenizer, limit)
                             for part, val in self.vals.items()}
         # freeze before the engine opens, because bf16 weights leave the engine more memory
         if rank:
@@ -758,11 +758,12 @@ class Run:
         self.began = time.time() - state["wall_s"]
         # add this launch's checkpoints and evaluations to those that earlier launches asked for
         asked = {key: updates_at(cfg[f"{key}_at"], cfg) for key in ("keep", "pass")}
-        for m in sorted(asked["pass"] - set(state.get("pass", ()))):
-            if m < state["step"] and RANK == 0:
-                print(f"{folder}: --pass_at: update {m} is past and its policy is gone, so it is "
-                      "not evaluated", file=sys.stderr)
         for key, updates in asked.items():
+            for m in sorted(updates - set(state.get(key, ()))):
+                there = key == "keep" and (folder / "ckpt" / f"step_{m:08d}").exists()
+                if m < max(state["step"], key == "keep") and not there and RANK == 0:
+                    print(f"{folder}: --{key}_at: update {m} is past, so it is not "
+                          f"{'kept' if key == 'keep' else 'evaluated'}", file=sys.stderr)
             state[key] = sorted(updates | set(state.get(key, ())))
         # a checkpoint holds the adapters but not the base model, so `state` must name that model
         if cfg["lora_rank"]:
@@ -981,7 +982,7 @@ def stop_at_signals(stop):
 
 
 def open_run(cfg):
-    """Return the Run, loaded and ready for its next update, or None if it is finished already."""
+    """Return the Run, ready for its next update, or the exit code of a run that is finished."""
     run = Run(cfg)
     # open the log first, so that a run that is refused or already finished loads no model
     if RANK == 0 and (run.folder / "log.jsonl").exists():
@@ -992,7 +993,7 @@ def open_run(cfg):
             model = run.folder / "model"
             where = f"; its model is {model}" if model.is_dir() else ""
             print(f"{run.folder}: finished before, nothing to do{where}")
-        return None
+        return DIVERGED if progress(run.folder)[1] == "diverged" else 0
     run.load_models()
     if RANK == 0 and not run.log:
         run.open_log()
@@ -1017,8 +1018,8 @@ def main(argv):
     config.check_run(cfg)
     choose("verifier", cfg["verifier"], verifier.REWARDS)
     config.check_processes(cfg, WORLD)
-    if (run := open_run(cfg)) is None:
-        return 0
+    if isinstance(run := open_run(cfg), int):
+        return run
     cfg, learner, generator, state, B = run.cfg, run.learner, run.generator, run.state, run.B
     generator.quit = run.stop
     stop_at_signals(run.stop)
@@ -1052,7 +1053,7 @@ def main(argv):
                 rollouts["stopped"].sum().item(), *faults.values(), *correct])
             bad = not fields["grad_norm"] < float("inf")
             if m == 1:
-                check_engine(fields["tis_mean"], cfg)
+                check_engine(fields["tis_mean"], cfg, learner.model.device)
             run.count_update(m, index, correct, reward, tokens, bad)
             run.write_samples(m, problems[0], rollouts, rewards)
             run.write(dict(

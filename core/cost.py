@@ -8,10 +8,11 @@ Speeds and memory were measured with models of up to 1.5B (results/gpu.md); othe
 assumed, so no estimate refuses a run. Sizes are in bytes; 1 GB is 10^9 bytes.
 """
 import math
+import re
 from pathlib import Path
 from statistics import NormalDist
 
-from config import BadInput, all_rollouts, derive, entry, files, parse, read_json
+from config import BadInput, all_rollouts, derive, entry, expect, files, parse, read_json
 
 # A card: bytes of memory, bytes per second that decoding reads, FLOP per second of an update. The
 # FLOP/s of the H100 and LOGIT_BYTES, what an update moves per logit, are fitted to updates of
@@ -139,9 +140,12 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
 
 def disk_bytes(s, runs):
     """Return the bytes on disk while the runs of a sweep train one by one. A run in training has up
-    to three checkpoints of 12 bytes per parameter. A finished run keeps its model, of 2 bytes per
-    parameter, and two checkpoints if `keep_last`."""
-    return (36 + sum(2 + 24 * bool(c["keep_last"]) for c in runs)) * s["P"]
+    to three checkpoints of 12 bytes per trained parameter. A finished run keeps its model, of 2
+    bytes per parameter, and two checkpoints if `keep_last`."""
+    saved = [12 * ((c["lora_rank"] * s["sides"] or s["P"]) + s["body"] * (c["algo"] == "ppo"))
+             for c in runs]
+    return 3 * max(saved) + sum(2 * s["P"] + 2 * x * bool(c["keep_last"])
+                                for c, x in zip(runs, saved))
 
 
 # ---- hours ---------------------------------------------------------------------------------------
@@ -223,6 +227,8 @@ def main(argv):
     named = [word for word in argv if word.startswith(("--model=", "--config="))]
     for i, model in enumerate([None] if named else SHAPES):
         cfg = parse(argv if named else [f"--model={model}", *argv], __doc__, own)
+        expect(cfg, *((key, all(re.fullmatch(r"[1-9]\d{0,3}", w) for w in cfg[key].split() or [""]),
+                       "expected whole numbers above 0") for key in own))
         cards, s = cfg["cards"].split(), sizes(read_shape(cfg["model"]))
         if i == 0:
             names = " | ".join(f"{float(card):g} GB" for card in cards)

@@ -124,7 +124,7 @@ def newest_checkpoint(run):
         try:
             checkpoint_state(path)
             return path
-        except (OSError, ValueError, KeyError) as e:
+        except (OSError, ValueError, KeyError, TypeError) as e:
             print(f"{path}: not a whole checkpoint ({type(e).__name__}), skipped", file=sys.stderr)
 
 

@@ -152,13 +152,13 @@ def without_end(ids, text):
     return ids
 
 
-def encode(problems, tokenizer, max_prompt_tokens):
-    """Return the prompts as token ids. Raise BadInput if one exceeds max_prompt_tokens."""
+def encode(name, problems, tokenizer, max_prompt_tokens):
+    """Return the prompts of the set `name` as token ids. Raise BadInput if one is too long."""
     prompts = tokenize(problems, tokenizer)
     for p, ids in zip(problems, prompts):
         if not ids or len(ids) > max_prompt_tokens:
-            raise BadInput(f"problem {p['id']}: its prompt has {len(ids)} tokens; expected 1 to "
-                           f"--max_prompt_tokens={max_prompt_tokens}")
+            raise BadInput(f"{name}: problem {p['id']}: its prompt has {len(ids)} tokens; expected "
+                           f"1 to --max_prompt_tokens={max_prompt_tokens}")
     return prompts
 
 

@@ -98,7 +98,8 @@ def test_what_fits(capsys, model, gpus, card, words, fits):
 def test_a_kind_of_model_that_is_not_known(tmp_path):
     for shape in ({}, dict(n_embd=768), cost.SHAPES[QWEN] | dict(num_experts=8)):
         assert cost.sizes(shape) is None
-    for words in (["--model=a/model"], [f"--model={QWEN}", "--dtype=fp32"]):
+    for words in (["--model=a/model"], ["--gpus=0"], ["--cards=x"],
+                  [f"--model={QWEN}", "--dtype=fp32"]):
         with pytest.raises(BadInput, match=words[-1]):
             cost.main(words)
     (tmp_path / "config.json").write_text("{")
@@ -207,7 +208,11 @@ def test_what_adds_to_the_hours():
     assert large - small > 960 * cost.mean_length(cfg) * cost.ROLLOUT_S
     assert cost.gpu_hours(cfg, "RTX 4090") > cost.gpu_hours(cfg)
     # six finished models, and three checkpoints of the current run
-    assert cost.disk_bytes(s, [dict(cfg, keep_last=False)] * 6) == 48 * s["P"]
+    runs = [dict(cfg, keep_last=False)] * 6
+    assert cost.disk_bytes(s, runs) == 48 * s["P"]
+    lora, ppo = (cost.disk_bytes(s, [r | more for r in runs])
+                 for more in (dict(lora_rank=8), dict(algo="ppo")))
+    assert 12 * s["P"] < lora < 13 * s["P"] and ppo == 48 * s["P"] + 36 * s["body"]
 
 
 def test_what_a_sweep_takes():

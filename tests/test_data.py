@@ -150,7 +150,7 @@ def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
     guru.main([*words, f"--model={model}"])
     [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
     assert p["prompt"] == f"{asked[0]} {BOX}"
-    assert [len(ids) for ids in encode([p], engine.load_tokenizer(model), limit)] == [limit]
+    assert [len(ids) for ids in encode("set", [p], engine.load_tokenizer(model), limit)] == [limit]
     refused(script(GURU, *words, "--model=none"), "--model=", model)  # made with another tokenizer
     shutil.rmtree(tmp_path / "out")
     guru.main([*words, "--model=none"])
@@ -433,7 +433,9 @@ def test_sizes_of_mixtures(splits, mix):
     before = tree(splits)
     refused(mix("--D=100"), "--D=100", "hard has at most 90", "extreme has only 90")
     refused(mix("--D=5", "--model=org/other"), "other")
-    assert before == tree(splits)
+    assert mix("--D=5", "--model=org/other", f"--out={splits}", "--seed=9").code == 0
+    assert {*tree(splits)} - {*before} == {f"mix_{name}_D5_seed9_train.jsonl"
+                                           for name in ("hard", "dual", "tri")}
 
 
 # ---- Forms of answers, golds, chat turns and columns in published data sets ----------------------

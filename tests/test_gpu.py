@@ -37,7 +37,7 @@ def test_vllm_sleeps_and_wakes_with_the_same_tokens(world):
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gpu_memory=0.3"])
     model, tokenizer = engine.load_model(world.base, "cuda")
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:64]
-    prompts, seeds = encode(problems, tokenizer, 16), list(range(0, 6400, 100))
+    prompts, seeds = encode("set", problems, tokenizer, 16), list(range(0, 6400, 100))
     made = engine.open_engine("vllm", str(world.base), cfg, "cuda", model, tokenizer)
 
     def weights(factor=1.0):
@@ -63,7 +63,7 @@ def test_bf16_log_probs_of_trainer_and_engine(world):
     cfg = parse([f"--model={world.base}", "--engine=hf"])
     model, tokenizer = engine.load_model(world.base, "cuda")
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:16]
-    prompts = encode(problems, tokenizer, 16)
+    prompts = encode("set", problems, tokenizer, 16)
     hf = engine.open_engine("hf", world.base, cfg, "cuda", model, tokenizer)
     assert hf.model is not model and next(hf.model.parameters()).dtype == torch.bfloat16
     assert all(buffer.dtype == torch.float32

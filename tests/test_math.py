@@ -331,7 +331,7 @@ def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
         assert [r["step"] for r in read_log(tmp_path / "run/log.jsonl") if r.get("fresh")] == steps
         assert "is past" not in capsys.readouterr().err
     assert train_grpo.main([*words, "--C=128", "--pass_at=80"]) == 0
-    assert "--pass_at: update 5 is past and its policy is gone" in capsys.readouterr().err
+    assert "--pass_at: update 5 is past, so it is not evaluated" in capsys.readouterr().err
 
 
 def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):

@@ -31,7 +31,7 @@ def loaded(smollm):
     cfg = parse(["--data=data/smollm", "--temperature=0.6"])
     model, tokenizer = engine.load_model(HERE / "base", "cpu")
     problems = sample.read_problems(HERE / "problems.jsonl")[:8]
-    return model, tokenizer, cfg, problems, encode(problems, tokenizer, 64)
+    return model, tokenizer, cfg, problems, encode("set", problems, tokenizer, 64)
 
 
 def test_the_folder(loaded):

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -490,12 +491,12 @@ def test_k3_of_a_token_that_the_policy_lost_is_finite(policy, batch):
 
 
 def test_an_engine_that_computes_another_model_is_refused():
-    cfg = parse(["--device=cpu"])
-    for gap, more in ((None, {}), (0.01, {}), (0.1, dict(device="cuda")), (9.0, dict(top_p=0.9))):
-        train_grpo.check_engine(gap, cfg | more)
-    for gap, more in ((0.1, {}), (0.65, dict(device="auto"))):
+    cfg, cpu = parse([]), torch.device("cpu")
+    for gap, more in ((None, {}), (0.01, {}), (0.1, dict(dtype="bf16")), (9.0, dict(top_p=0.9))):
+        train_grpo.check_engine(gap, cfg | more, cpu)
+    for gap, more in ((0.1, {}), (0.65, dict(dtype="bf16"))):
         with pytest.raises(BadInput, match="differ by 0.* in the first update, which is not round"):
-            train_grpo.check_engine(gap, cfg | more)
+            train_grpo.check_engine(gap, cfg | more, cpu)
 
 
 PACKED = [dict(kl_coef=0.3, entropy_coef=0.2), dict(kl_coef=0.0, entropy_coef=0.0),
@@ -750,7 +751,7 @@ def test_what_falls_due(tiny, tmp_path, C, due):
     assert kept == [2, 4, C // 16 - 1, C // 16]
 
 
-def test_the_last_checkpoint_may_go(tiny, tmp_path):
+def test_the_last_checkpoint_may_go(tiny, tmp_path, capfd):
     """keep_last=false leaves the model and the checkpoints of keep_at.
 
     If no checkpoint is left, a larger C is refused and the log does not change. eval_every=0
@@ -761,7 +762,8 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path):
         return [p.name for p in (tmp_path / name / "ckpt").iterdir()]
     assert run("kept", 64, "--save_every=16", "--keep_at=20") == ["step_00000003"]
     assert (tmp_path / "kept/model/config.json").exists()
-    assert run("kept", 96) == ["step_00000003"]  # continues from there
+    assert run("kept", 96, "--keep_at=0 8 24") == ["step_00000003"]  # continues from there
+    assert re.findall(r"--keep_at: update (\d) is past", capfd.readouterr().err) == ["0", "1"]
     evals, = of_type(read_log(tmp_path / "kept/log.jsonl"), "eval")
     assert [r["rollouts"] for r in evals] == [0, 96]
     assert run("gone", 64) == []
@@ -1024,7 +1026,7 @@ def test_a_run_that_diverges_ends(tiny, tmp_path, capfd):
     assert max(p.name for p in (tmp_path / "ckpt").iterdir()) == f"step_{good:08d}"
     assert not (tmp_path / "model").exists()
     before = (tmp_path / "log.jsonl").read_bytes()
-    assert train_grpo.main(line) == 0 and "finished before" in capfd.readouterr().out
+    assert train_grpo.main(line) == DIVERGED and "finished before" in capfd.readouterr().out
     assert (tmp_path / "log.jsonl").read_bytes() == before
 
 
@@ -1038,8 +1040,8 @@ def test_exported_model_is_the_trained_one(words, straight, world):
     assert distance(weights(trained), weights(base)) > 1e-3
     problems = sample.read_problems(cfg["val_set"])
     generator = engine.HFEngine(exported, tokenizer, cfg)
-    correct, *_ = evaluation.count_solved(problems, encode(problems, tokenizer, 16), generator,
-                                          cfg, (0, "val", 30))
+    prompts = encode("set", problems, tokenizer, 16)
+    correct, *_ = evaluation.count_solved(problems, prompts, generator, cfg, (0, "val", 30))
     assert correct == of_type(read_log(straight / "log.jsonl"), "eval")[0][-1]["correct"]
 
 

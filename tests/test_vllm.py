@@ -46,7 +46,7 @@ def opened(world):
     assert surroundings() == before
     assert type(made) is engine.VLLMEngine
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:24]
-    return made, model, cfg, problems, encode(problems, tokenizer, cfg["max_prompt_tokens"])
+    return made, model, cfg, problems, encode("set", problems, tokenizer, cfg["max_prompt_tokens"])
 
 
 def moved_copy(model):
