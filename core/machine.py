@@ -24,7 +24,8 @@ def cores(root=Path("/sys/fs/cgroup")):
 
     root: the folder where Linux mounts control groups, of version 2 or 1.
     """
-    count = len(os.sched_getaffinity(0))
+    may = getattr(os, "sched_getaffinity", None)  # macOS has none
+    count = len(may(0)) if may else os.cpu_count()
     for files in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:
         with contextlib.suppress(OSError, ValueError):  # the file is missing or has no quota
             quota, period = " ".join((root / file).read_text() for file in files).split()
