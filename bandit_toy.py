@@ -291,7 +291,8 @@ def check_world(cfg):
     config.expect_limits(cfg, dict(n_val=(1, 10 ** 6), idle=(0, 10 ** 4), skill=(0, 1),
                                    world=(0, 10 ** 9), D=(0, POOL), B_p=(1, cfg["D"] or POOL)))
     only = dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
-                temperature=1.0, kl_coef=0.0, entropy_coef=0.0, recipe="mixed", pass_at="", out="")
+                temperature=1.0, kl_coef=0.0, entropy_coef=0.0, recipe="mixed", pass_at="", out="",
+                lora_rank=0)
     config.expect(cfg, *((key, cfg[key] == value, f"the toy has only {key}={value or 'none'}")
                          for key, value in only.items()))
 

@@ -363,8 +363,8 @@ def main(argv):
               folder / f"law{suffix}.png")
 
     print("Does the best n rise with the budget?")
-    _, samples, counted = t.runs[0]["task"]
-    of_mean = view == "fixed_Bp" and metric.startswith("avg@") and counted and samples > 1
+    _, samples, columns = t.runs[0]["task"]  # one column if the logs have only means
+    of_mean = view == "fixed_Bp" and metric.startswith("avg@") and columns > 1 and samples > 1
     modes = by_mode(t.runs) if of_mean else {}
     for name, law in laws.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(law)}", 118,

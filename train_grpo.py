@@ -124,9 +124,10 @@ def gae(values, rewards, lengths, gamma, lam):
     values = values * inside
     next_values = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
     delta = (rewards[:, None] * last + gamma * next_values - values) * inside
-    A, next_A = torch.zeros_like(values), torch.zeros_like(rewards)
-    for t in reversed(range(T)):  # delta is 0 in the padding, so A is 0 after the last token
-        A[:, t] = next_A = delta[:, t] + gamma * lam * next_A
+    A, k = delta, 1  # A sums k terms (gamma lam)^i delta_{t+i}; delta is 0 in the padding
+    while k < T:
+        A = A + (gamma * lam) ** k * torch.nn.functional.pad(A[:, k:], (0, k))
+        k *= 2
     return A
 
 
@@ -574,7 +575,9 @@ def memory_settings(model, cfg, device, engine_name):
     s, need = cost.sizes(shape), 0
     if s and bf16:
         before = cfg["activation_checkpointing"]
-        cfg = cost.fitted(s, cfg, WORLD, card, engine_name)
+        # next to another run the engine cannot sleep, so the update gets what it leaves
+        engine_bytes = (runs > 1) * cost.engine_bytes(s, cfg, engine_name, cfg["gen_batch"])
+        cfg = cost.fitted(s, cfg, WORLD, card - min(engine_bytes, card / 2), engine_name)
         need = cost.update_bytes(s, cfg, WORLD, engine_name)
         again = cfg["activation_checkpointing"] == "true"
         if RANK == 0 and before == "auto":
@@ -592,12 +595,20 @@ def memory_settings(model, cfg, device, engine_name):
     if RANK == 0 and need > card:
         print(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB, "
               "so it may not fit (python -m core.cost)", file=sys.stderr)
-    room = cost.usable_bytes(card) - need  # next to an update
+    # next to an update, which takes up to 1 / FULL of the estimate if it keeps activations
+    room = cost.usable_bytes(card) - need / (
+        cost.FULL if cfg["activation_checkpointing"] == "false" else 1)
     wanted = cfg["gpu_memory"] * card * runs or (
         cost.engine_bytes(s, cfg, engine_name, cfg["gen_batch"]) if s else card)
     awake = runs > 1 or wanted <= room
-    share = max(0.1, min(0.9, (room if awake else cost.usable_bytes(card) - held) / card)) / runs
-    return dict(cfg, gpu_memory=cfg["gpu_memory"] or share), awake
+    most = min(room, 1.1 * wanted) if awake else cost.usable_bytes(card) - held
+    cfg = dict(cfg, gpu_memory=cfg["gpu_memory"] or max(0.1, min(0.9, most / card)) / runs)
+    if runs > 1:  # then a run must not grow into the part of another
+        torch.cuda.set_per_process_memory_fraction(cost.usable_bytes(card) / (card * runs), device)
+        if s and engine_name == "vllm":
+            least, some = (cost.engine_bytes(s, cfg, engine_name, k) for k in (0, cost.AT_ONCE))
+            cfg["kv_cache_bytes"] = int(max(cfg["gpu_memory"] * card * runs, some) - least)
+    return cfg, awake
 
 
 def updates_at(budgets, cfg):
@@ -729,6 +740,8 @@ class Run:
         if rank:
             model = lora.freeze(model, bf16).to(device)
         self.generator = engine.open_engine(name, base, cfg, device, model, self.tokenizer, awake)
+        if WORLD > 1:  # `restore_checkpoint` loads it; until then the models need its memory
+            self.generator.sleep()
         if rank:
             lora.add_adapters(model, rank, cfg["seed"])
         ref = None

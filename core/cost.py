@@ -109,15 +109,17 @@ def update_bytes(s, cfg, gpus, engine="vllm"):
 
 def fitted(s, cfg, gpus, card, engine="vllm"):
     """Return cfg with `activation_checkpointing` decided, if it is auto, for a card's bytes. If
-    activations do not fit, the micro-batch is halved once before they are computed again."""
-    whole, half, again = (dict(cfg, activation_checkpointing=word, micro_tokens=tokens)
-                          for word, tokens in (("false", cfg["micro_tokens"]),
-                                               ("false", cfg["micro_tokens"] // 2),
-                                               ("true", cfg["micro_tokens"])))
+    activations do not fit, the micro-batch is halved once before they are computed again. If they
+    fit next to an engine that is awake, all logits of a micro-batch are computed at once."""
     if cfg["activation_checkpointing"] != "auto":
         return cfg
-    room = FULL * usable_bytes(card)
-    return next((c for c in (whole, half) if update_bytes(s, c, gpus, engine) <= room), again)
+    tokens, logits, room = cfg["micro_tokens"], cfg["micro_logits"], FULL * usable_bytes(card)
+    awake = FULL * engine_bytes(s, cfg, engine, cfg["gen_batch"])
+    for T, K, beside in ((tokens, 10 ** 12, awake), (tokens, logits, 0), (tokens // 2, logits, 0)):
+        kept = dict(cfg, activation_checkpointing="false", micro_tokens=T, micro_logits=K)
+        if update_bytes(s, kept, gpus, engine) + beside <= room:
+            return kept
+    return dict(cfg, activation_checkpointing="true")
 
 
 def memory_plan(s, cfg, gpus, card, engine="vllm"):

@@ -189,6 +189,8 @@ class VLLMEngine:
                 free, total = torch.cuda.mem_get_info()  # vLLM refuses to take more than is free
                 share = cfg["gpu_memory"] or min(0.9, int(100 * free / total - 1) / 100)
                 more = dict(gpu_memory_utilization=share, enable_sleep_mode=not awake)
+                if "kv_cache_bytes" in cfg:  # vLLM would count what other runs allocate as its own
+                    more["kv_cache_memory_bytes"] = cfg["kv_cache_bytes"]
             bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
             more["dtype"] = "bfloat16" if bf16 else "float32"
             if WORLD > 1:
@@ -264,7 +266,8 @@ class VLLMEngine:
         if self.asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self.asleep = False
-        self.llm.reset_prefix_cache()
+        done = self.llm.reset_prefix_cache()
+        assert done, "vLLM kept keys and values of the old weights"
 
     def sleep(self):
         """Free the GPU memory of weights and cache; `load` allocates it again."""

@@ -67,7 +67,7 @@ def merged_weights(model):
     for name, p in model.named_parameters():
         layer, _, last = name.rpartition(".base_layer.")
         if layer:
-            delta = layers[layer].get_delta_weight("default") if last == "weight" else 0
+            delta = layers[layer].get_delta_weight("default").detach() if last == "weight" else 0
             yield f"{layer}.{last}", p.detach().float() + delta
         elif ".lora_" not in name:
             yield name, p.detach()

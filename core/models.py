@@ -8,6 +8,7 @@
 Weights are written as safetensors, never as pickles, so that loading them runs no code.
 """
 import contextlib
+import datetime
 import errno
 import functools
 import hashlib
@@ -335,7 +336,9 @@ def start_ranks(device):
     import torch
     cuda = device != "cpu" and torch.cuda.is_available()
     if WORLD > 1:
-        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        torch.distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            timeout=datetime.timedelta(hours=2))  # rank 0 may download a model first
     if not cuda:
         return "cpu"
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))

@@ -54,6 +54,8 @@ def read_problems(path):
             problem[field] = str(value).encode(errors="replace").decode()
         if not isinstance(problem.get("begin", ""), str):
             raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
+        if "begin" in problem:
+            problem["begin"] = problem["begin"].encode(errors="replace").decode()
         if problem["id"] in line_of:
             raise BadInput(f"{path}:{i}: id {problem['id']} is already used in line "
                            f"{line_of[problem['id']]}")

@@ -103,7 +103,7 @@ def pick_columns(rows, pairs, path):
     """Return [question column, ..., answer column] for the first of `pairs` that the rows have, and
     print the names of the other columns. Raise BadInput if the rows have no pair."""
     names = dict.fromkeys(name for row in rows for name in row)
-    wanted = [[*question.split(","), answer] for question, answer in pairs]
+    wanted = [[*map(str.strip, question.split(",")), answer] for question, answer in pairs]
     missing = [[name for name in columns if name not in names] for columns in wanted]
     if [] not in missing:
         raise BadInput(f"{path}: no column {' or '.join(missing[0])}; there are "
@@ -132,7 +132,7 @@ def chat_turns(value):
     turns = [(m.get("role") or m.get("from"), m.get("content") or m.get("value"))
              for m in (value if isinstance(value, list) else ()) if isinstance(m, dict)]
     return [("user" if role.lower() == "human" else role.lower(), content)
-            for role, content in turns if role]
+            for role, content in turns if role and isinstance(role, str)]
 
 
 def as_text(value):
@@ -163,7 +163,7 @@ def as_text(value):
 AROUND = [re.compile(form, re.IGNORECASE) for form in (
     r"(?s:.*####\s*([^\n]*).*)", r"(?s:.*<answer>(.*?)</answer>.*)",
     r"(?:(?:so|thus|hence)?,? *the )?(?:final )?answer(?: is)? *:? *([^\n]+?)\.?",
-    r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"'(.*)'",
+    r"\*\*(.+)\*\*", r"\\\[(.+)\\\]", r"['`](.*)['`]",
     r"(\$?[-+]?[\d.,/]+) *\((?!mod\b)[^\W\d_](?:[^\d()+*/^=\\-]|/(?=[a-z])|-(?=[a-z]{2}))*\)")]
 
 

@@ -298,7 +298,7 @@ def group_by(tables, what):
     return dict(sorted(groups.items()))
 
 
-def tables_of(runs, row, side, conditions):
+def tables_of(runs, side, conditions):
     """Return (cells, C, [table of each condition], groups)."""
     cells = select(runs, side["where"])
     seeds = shared_seeds(cells)
@@ -321,7 +321,7 @@ def judge_rise(runs, row):
     """
     r = row["rise"]
     what = r.get("by", "n")
-    cells, C, (first, second), groups = tables_of(runs, row, r, [
+    cells, C, (first, second), groups = tables_of(runs, r, [
         r.get("first", dict(window=EARLY)), r.get("second", dict(window=LATE))])
     S = len(next(iter(first.values())))
     picks, d = [], [np.empty_like(next(iter(first.values()))) for _ in range(2)]
@@ -365,7 +365,7 @@ def judge_rise(runs, row):
 def judge_flat(runs, row):
     """Judge "one B_p serves all budgets": some B_p never loses ALIKE times the gain of training."""
     r = row["flat"]
-    cells, C, tables, groups = tables_of(runs, row, r, [dict(window=w) for w in WINDOWS])
+    cells, C, tables, groups = tables_of(runs, r, [dict(window=w) for w in WINDOWS])
     g, worst, beaten = gain_of_training(cells, C, how_of(r)), {}, {}
     for v in groups:
         c = [gap(sub(t, groups[u]), sub(t, groups[v])) for t in tables for u in groups if u != v]
@@ -384,7 +384,7 @@ def judge_octaves(runs, row):
     """Judge "the best n at the end is smaller for a than for b", in octaves, seed by seed."""
     each = []
     for side in (row["octaves"]["a"], row["octaves"]["b"]):
-        cells, _, (table,), groups = tables_of(runs, row, dict(where=side), [dict(window=LATE)])
+        cells, _, (table,), groups = tables_of(runs, dict(where=side), [dict(window=LATE)])
         S = len(next(iter(table.values())))
         n = np.zeros(S)
         for chosen, scored in folds(S):
@@ -417,12 +417,12 @@ def judge_row(runs, row):
 
 
 def main(argv):
-    if any(word.startswith("-") for word in argv):
-        raise BadInput(f"{' '.join(argv)}: expected nothing, or a part of a row's name")
     runs = read_archives(sorted((ROOT / "results").glob("*.tar.xz")))
     wanted = " ".join(argv)
     rows = [judge_row(runs, row) for row in json.loads((ROOT / "results/claims.json").read_text())
             if wanted in row["row"]]
+    if not rows:
+        raise BadInput(f"{wanted}: expected nothing, or a part of a row's name")
     for r in rows:
         print(f"{r['row']}: {r['claim']}\n    {r['verdict']} {r['needs']}\n    {r['number']} "
               f"({r['runs']} runs, {', '.join(r['studies'])})")

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from config import BadInput, derive, entry, files, lrs_of, parse
+from config import BadInput, check_run, derive, entry, files, lrs_of, parse
 from core.problems import read_problems, set_hash, subset
 from train_grpo import advantages, batch_indices, kl_term, mixed_groups
 import torch
@@ -301,7 +301,7 @@ class Replicas:
     def run(self):
         """Train to the budget; return the records of each replica and the seconds it took."""
         start, M, last = time.time(), self.derived["M"], 0
-        every = max(1, self.cfg["eval_every"] // self.derived["B"])
+        every = max(1, (self.cfg["eval_every"] or self.cfg["C"]) // self.derived["B"])
         records, update = self.records(0, 0), self.capture()
         for step in range(1, M + 1):
             update()
@@ -325,15 +325,15 @@ class Replicas:
 
 def main(argv):
     cfg = parse(argv, __doc__)
-    for key, only in (("algo", "grpo"), ("updates", 1), ("lora_rank", 0), ("top_p", 1)):
+    for key, only in dict(algo="grpo", updates=1, lora_rank=0, top_p=1, verifier="exact").items():
         if cfg[key] != only:
             raise BadInput(f"--{key}={cfg[key]}: replicas have only --{key}={only}")
-    auto = "cuda" if torch.cuda.is_available() else "cpu"
-    device = auto if cfg["device"] == "auto" else cfg["device"]
+    device = cfg["device"].replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(cfg["threads"] or 1)
     torch.backends.cuda.matmul.allow_tf32 = True
     seeds, folder = list(map(int, cfg["seeds"].split())), Path(cfg["runs"])
     for B_p, n in itertools.product(map(int, cfg["bps"].split()), map(int, cfg["ns"].split())):
+        check_run(dict(cfg, B_p=B_p, n=n))
         cell = Replicas(dict(cfg, B_p=B_p, n=n), seeds, lrs_of(cfg), device)
         name = f"B_p = {B_p}, n = {n}, {len(cell.runs)} runs"
         if all((folder / derive(run)["run"] / "log.jsonl").exists() for run in cell.runs):

@@ -129,6 +129,7 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
              | (dict(problems=20) if r["type"] == "eval" else {}))
     used, _ = runs.read_sweep(logs[1])
     assert all(r["reward"].shape[1] == 1 and r["problems"] == 20 for r in used)
+    fit.main([f"--runs={logs[1]}"])
     t = stats.table(used)
     y, half = t.mean[0, -1], stats.half_width(t, 0, len(t.grid) - 1)
     assert half >= 1.645 * math.sqrt(y * (1 - y) / 20)

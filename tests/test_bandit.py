@@ -219,6 +219,7 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, tmp_p
     ("run --skill=1.5", "--skill=1.5"), ("run --idel=1", "the nearest is idle"),
     ("run --idle=-1", "--idle=-1"), ("run --world=-1", "--world=-1"),
     ("sweep --C=10 --ns=2", "below one update"), ("run --pass_at=1e4", "only pass_at=none"),
+    ("run --lora_rank=8", "only lora_rank=none"),
     ("run --recipe=easy", "--kl_coef=0.001: the toy has only kl_coef=none")])
 def test_bad_input_is_one_line(words, says, tmp_path):
     with pytest.raises(config.BadInput) as error:

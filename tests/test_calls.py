@@ -81,6 +81,7 @@ class StandIn:
 
     def reset_prefix_cache(self):
         self.calls.append(("reset",))
+        return True
 
 
 @pytest.fixture

@@ -117,6 +117,7 @@ def settings(monkeypatch, capsys):
         monkeypatch.setattr(train_grpo, "WORLD", gpus)
         monkeypatch.setattr(train_grpo, "all_reduce", lambda numbers, op: numbers)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+        monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *_: None)
         got, awake = train_grpo.memory_settings(model, cfg, "cuda:0", name)
         return got, capsys.readouterr().err, awake
     return settings
@@ -148,6 +149,8 @@ def test_activations_are_computed_again_if_they_do_not_fit(settings, card, again
     got, printed, _ = settings(cfg, model, 1, card)
     assert got["activation_checkpointing"] == again
     assert got["micro_tokens"] == share * cfg["micro_tokens"]
+    assert got["micro_logits"] == cfg["micro_logits"]
+    assert settings(cfg, model, 1, 140)[0]["micro_logits"] == 10 ** 12  # one chunk of the head
     assert ("again" if again == "true" else "once") in printed and printed.count("\n") == 1
     mine = cfg | dict(activation_checkpointing="false")
     assert settings(mine, model, 1, 80)[0] | dict(gpu_memory=0) == mine

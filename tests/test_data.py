@@ -532,7 +532,7 @@ def test_the_last_question_of_chat_turns(prepared, prompt, question, earlier):
 
 @pytest.mark.parametrize("prompt", [
     [dict(role="user", content=[dict(type="image", image="x.png"), dict(type="text", text="?")])],
-    [dict(role="assistant", content="5")], [dict(a=1)], [1, 2]])
+    [dict(role="assistant", content="5")], [dict(a=1)], [1, 2], [dict(role=3, content="5")]])
 def test_cells_without_text_are_counted(prepared, prompt):
     rows = [dict(prompt=prompt, answer="5"), dict(prompt="2+3?", answer="5")]
     problems, counts, printed = prepared(rows, "--question_key=prompt", "--answer_key=answer")

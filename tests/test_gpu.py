@@ -102,11 +102,12 @@ def test_chunks_of_the_head_save_memory():
     assert peak(2 ** 24) < 0.3 * peak(10 ** 15)
 
 
-@pytest.mark.parametrize("name", ["hf", "vllm"])
-def test_a_run(world, script, tmp_path, name):
-    """Make five updates with the engine in bf16. With stale weights tis_mean would be large."""
+@pytest.mark.parametrize("name, share", [("hf", 0.3), ("vllm", 0.3), ("vllm", 0.95)])
+def test_a_run(world, script, tmp_path, name, share):
+    """Make five updates with the engine in bf16. With stale weights tis_mean would be large. With
+    0.95 of the memory, vLLM sleeps during updates."""
     script("train_grpo.py", f"--engine={name}", "--device=cuda", "--B_p=8", "--n=8", "--C=320",
-           "--lr_base=2e-3", "--warmup=0", "--gpu_memory=0.3", f"--out={tmp_path}", check=True)
+           "--lr_base=2e-3", "--warmup=0", f"--gpu_memory={share}", f"--out={tmp_path}", check=True)
     log = read_log(tmp_path / "log.jsonl")
     steps = [r for r in log if r["type"] == "step"]
     assert log[0]["device"].startswith("cuda") and log[0]["engine"] == name

@@ -135,4 +135,6 @@ def test_the_page_has_the_rows_of_today(tmp_path, monkeypatch):
     written.write_text(page)
     monkeypatch.setattr(claims, "PAGE", written)
     claims.main([])
+    with pytest.raises(config.BadInput, match="nosuch"):
+        claims.main(["nosuch"])
     assert written.read_text() == page

@@ -9,9 +9,9 @@ bf16. A parameter of the layers takes 6 FLOPs per token, the head 6 per response
 attention 6 layers x width x length per token. The embedding and what activation checkpointing
 recomputes are not counted. Weights are random, so nothing is downloaded.
 """
-import gc
 import random
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -27,7 +27,7 @@ SHAPES = {"tiny": TINY} | {name: cost.SHAPES[f"Qwen/Qwen2.5-{name}-Instruct"]
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, FLOP/s
 
 
-def generation(names, tokens=512, prompt=150):
+def generation(shape, tokens=512, prompt=150):
     """Print the seconds of vLLM's start, sleep, load and of a decoding step of 8 to 1,024 rollouts.
 
     Next to the seconds of a decoding step are those by core/cost.py. Random weights nearly never
@@ -40,34 +40,30 @@ def generation(names, tokens=512, prompt=150):
     from config import parse
     from core import engine
     tokenizer = engine.load_tokenizer(ROOT / "data/arithmetic/base")
-    for shape in names:
-        s = cost.sizes(SHAPES[shape])
-        with tempfile.TemporaryDirectory() as folder:
-            with torch.device("cuda"):
-                model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], eos_token_id=1,
-                                                     pad_token_id=0)).to(torch.bfloat16)
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-            cfg = parse([f"--model={folder}", "--engine=vllm", "--gpu_memory=0.5",
-                         "--gen_batch=1024",  # all rollouts at once, more than the default
-                         f"--max_prompt_tokens={prompt}", f"--max_new_tokens={tokens}"])
-            vllm = timed(f"{shape}, start of vLLM", engine.VLLMEngine, folder, tokenizer, cfg)
-        for turn in ("first", "second"):
-            timed(f"{shape}, {turn} sleep", vllm.sleep)
-            timed(f"{shape}, {turn} load", vllm.load,
-                  ((name, p.detach()) for name, p in model.named_parameters()))
-        for rollouts in (8, 8, 64, 256, 1024):  # the first 8 compile kernels
-            prompts = [[5 + j] * prompt for j in range(rollouts // 8)]
-            start = time.perf_counter()
-            out = vllm.generate(prompts, 8, list(range(1, 1 + len(prompts))))
-            took = (time.perf_counter() - start) / int(out["length"].max())
-            expected = cost.decoding_s(s, 1, rollouts, rollouts * (prompt + tokens / 2))
-            print(f"  {shape}, {rollouts} rollouts: {1e3 * took:.2f} ms a step "
-                  f"(core/cost.py: {1e3 * expected:.2f}), "
-                  f"{int(out['length'].sum()) / took / int(out['length'].max()):,.0f} tokens/s")
-        del vllm, model
-        gc.collect()
-        torch.cuda.empty_cache()
+    s = cost.sizes(SHAPES[shape])
+    with tempfile.TemporaryDirectory() as folder:
+        with torch.device("cuda"):
+            model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], eos_token_id=1,
+                                                 pad_token_id=0)).to(torch.bfloat16)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        cfg = parse([f"--model={folder}", "--engine=vllm", "--gpu_memory=0.5",
+                     "--gen_batch=1024",  # all rollouts at once, more than the default
+                     f"--max_prompt_tokens={prompt}", f"--max_new_tokens={tokens}"])
+        vllm = timed(f"{shape}, start of vLLM", engine.VLLMEngine, folder, tokenizer, cfg)
+    for turn in ("first", "second"):
+        timed(f"{shape}, {turn} sleep", vllm.sleep)
+        timed(f"{shape}, {turn} load", vllm.load,
+              ((name, p.detach()) for name, p in model.named_parameters()))
+    for rollouts in (8, 8, 64, 256, 1024):  # the first 8 compile kernels
+        prompts = [[5 + j] * prompt for j in range(rollouts // 8)]
+        start = time.perf_counter()
+        out = vllm.generate(prompts, 8, list(range(1, 1 + len(prompts))))
+        took = (time.perf_counter() - start) / int(out["length"].max())
+        expected = cost.decoding_s(s, 1, rollouts, rollouts * (prompt + tokens / 2))
+        print(f"  {shape}, {rollouts} rollouts: {1e3 * took:.2f} ms a step "
+              f"(core/cost.py: {1e3 * expected:.2f}), "
+              f"{int(out['length'].sum()) / took / int(out['length'].max()):,.0f} tokens/s")
 
 
 def timed(what, function, *args):
@@ -132,7 +128,7 @@ def main(names, B_p=8):
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from config import parse
-    from core import packing
+    from core import models, packing
     import train_grpo
     device = "cuda" if torch.cuda.is_available() else "cpu"
     card = torch.cuda.get_device_name() if device == "cuda" else "CPU"
@@ -154,6 +150,8 @@ def main(names, B_p=8):
                 if device == "cuda":
                     memory = torch.cuda.get_device_properties(0).total_memory
                     cfg = cost.fitted(cost.sizes(shape), cfg, 1, memory)
+                    if cfg["activation_checkpointing"] == "true":
+                        models.checkpoint_activations(model)
                     torch.cuda.empty_cache()
                     torch.cuda.reset_peak_memory_stats()
                 packing.pack(model)
@@ -185,6 +183,10 @@ if __name__ == "__main__":
     if "--help" in sys.argv:
         sys.exit(print(__doc__))
     if "vllm" in sys.argv:
-        generation([name for name in sys.argv[1:] if name != "vllm"] or ["0.5B", "1.5B"])
+        names = [name for name in sys.argv[1:] if name != "vllm"] or ["0.5B", "1.5B"]
+        if len(names) == 1:
+            sys.exit(generation(names[0]))
+        for name in names:  # a process has one engine that can sleep
+            subprocess.run([sys.executable, __file__, "vllm", name], check=True)
     else:
         sys.exit(main(sys.argv[1:] or ["0.5B"]))
