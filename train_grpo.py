@@ -564,8 +564,8 @@ def memory_settings(model, cfg, device, engine_name):
     """Return (cfg with the memory keys decided for a GPU, whether vLLM stays awake during updates),
     and warn if the run may not fit.
 
-    `activation_checkpointing` becomes true or false, `micro_tokens` may be halved, and `gpu_memory`
-    is vLLM's share of the card. It stays awake if the card has room for an update and a full KV
+    `activation_checkpointing`, `micro_tokens` and `micro_logits` are those of `cost.fitted`, and
+    `gpu_memory` is vLLM's share of the card. It stays awake if the card has room for an update and a full KV
     cache, or if runs share the card, because a sleeping engine must have it to itself.
     """
     import torch
@@ -592,9 +592,11 @@ def memory_settings(model, cfg, device, engine_name):
     parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, 2 if bf16 else 4)
     held = sum(parts.values()) - parts["gradients"]
     need = max(need, held + parts["gradients"], held + (2 if bf16 else 4) * P)
-    if RANK == 0 and need > card:
-        print(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB, "
-              "so it may not fit (python -m core.cost)", file=sys.stderr)
+    some = cost.engine_bytes(s, cfg, engine_name, cost.AT_ONCE) if s else 0
+    if RANK == 0 and need + some * (runs > 1) > card:
+        print(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB"
+              + f" and {some / 1e9:.0f} for its engine" * (runs > 1)
+              + ", so it may not fit (python -m core.cost)", file=sys.stderr)
     # next to an update, which takes up to 1 / FULL of the estimate if it keeps activations
     room = cost.usable_bytes(card) - need / (
         cost.FULL if cfg["activation_checkpointing"] == "false" else 1)
@@ -606,8 +608,8 @@ def memory_settings(model, cfg, device, engine_name):
     if runs > 1:  # then a run must not grow into the part of another
         torch.cuda.set_per_process_memory_fraction(cost.usable_bytes(card) / (card * runs), device)
         if s and engine_name == "vllm":
-            least, some = (cost.engine_bytes(s, cfg, engine_name, k) for k in (0, cost.AT_ONCE))
-            cfg["kv_cache_bytes"] = int(max(cfg["gpu_memory"] * card * runs, some) - least)
+            cache = max(cfg["gpu_memory"] * card * runs, some) - cost.engine_bytes(s, cfg)
+            cfg["kv_cache_bytes"] = int(cache)
     return cfg, awake
 
 

@@ -170,6 +170,9 @@ def test_the_engine_stays_awake_if_it_fits(settings, monkeypatch, card, runs, wo
     assert stays == awake
     need = cost.update_bytes(cost.sizes(cost.SHAPES[name]), got, 1)
     assert (runs * (need + got["gpu_memory"] * card * 1e9) <= 0.95 * card * 1e9) == awake
+    monkeypatch.setenv("RUNS_PER_GPU", "2")
+    assert "3 for its engine, so it may not fit" in settings(cfg, model, 1, 24)[1]
+    assert settings(cfg, model, 1, 24)[0]["kv_cache_bytes"] > 1e8  # that of AT_ONCE responses
 
 
 def test_the_table_of_the_docs(tmp_path, capsys):
