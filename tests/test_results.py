@@ -74,7 +74,7 @@ def test_an_update_equals_the_trainers(problems, name):
         moved = (flat_weights(model) - cell.model.base).norm()
         gap = (flat_weights(model) - cell.theta[s]).norm()
         # the first step of AdamW divides each gradient by its size, also the smallest ones
-        assert moved > 1e-3 and gap < 1e-3 * moved, (gap, moved)
+        assert moved > 1e-3 and gap < 4e-3 * moved, (gap, moved)
         assert fields["grad_norm"] == pytest.approx(float(cell.stats[2, s]), rel=1e-4)
 
 
