@@ -1,7 +1,7 @@
 r"""evaluate.py: models on problem files -> avg@k, best@k, worst@k with standard errors, pass@1.
 
     R=runs/easy/Bp8_n4_seed0_1a2b3c4d
-    python evaluate.py --model=data/arithmetic/base      # the recipe's validation problems
+    python evaluate.py --model=data/arithmetic/one_layer # the recipe's validation problems
     python evaluate.py --model=$R --samples=16           # a run's last model, as it was trained
     python evaluate.py --model=Qwen/Qwen3-4B-Instruct-2507 --val_set=mine.jsonl --samples=16 --k=8
     S=data/arithmetic/splits/base

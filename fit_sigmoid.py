@@ -2,12 +2,13 @@
 
     python fit_sigmoid.py --runs=runs/easy                # verdict, law and table
     python fit_sigmoid.py --runs=runs/easy --C=2e6        # and a row for 2 million rollouts
-    python fit_sigmoid.py --runs=runs/easy --view=fixed_B
+    python fit_sigmoid.py --runs=runs/mine --view=fixed_B # if it has several B_p
     python fit_sigmoid.py --points=mine.csv --C=2e6       # the law through points (C, n)
 
 The law is the paper's log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b (section 4). Whether n*
 rises at all is tested on the runs, by core.stats.verdict. Writes prescription.csv and law.png, or
-law_NAME.png for --points=NAME.csv. For --points in another project, copy core/plots.py.
+law_NAME.png for --points=NAME.csv. --points works in a copy of this file alone, which draws a
+figure if core/plots.py is copied too.
 """
 import csv
 import math
@@ -20,8 +21,11 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-from core import plots
-from core.plots import format_si
+try:
+    from core import plots
+    from core.plots import format_si
+except ModuleNotFoundError:  # copied alone, for --points
+    plots, format_si = None, "{:.4g}".format
 try:
     import frontier
     from config import BadInput, cast, complete, derive, entry
@@ -29,7 +33,7 @@ try:
     from core.log import save_csv
     from core.runs import folders_of, per_problem
     from core.sweep import command, preset_words
-except ModuleNotFoundError:  # copied without the rest, for --points
+except ModuleNotFoundError:
     frontier, BadInput = None, ValueError
 
 BUDGETS = 1 / 8, 1 / 4, 1 / 2, 1, 2, 4   # rows of the table, as multiples of the largest budget
@@ -325,8 +329,9 @@ def report_points(words):
     out = Path(given.get("out") or Path(given["points"]).parent)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"law_{Path(given['points']).stem}.png"
-    plots.law(None, dict(points=dict(C=C, n=n)), dict(points=law), [], "rollouts", path)
-    print(f"figure: {path}")
+    if plots:
+        plots.law(None, dict(points=dict(C=C, n=n)), dict(points=law), [], "rollouts", path)
+        print(f"figure: {path}")
 
 
 def main(argv):
@@ -345,8 +350,8 @@ def main(argv):
     view, metric = cfg["view"], cfg["metric"]
     if view not in frontier.PANELS:
         raise BadInput(f"--view={view}: drawn by frontier.py; choose {', '.join(frontier.PANELS)}")
-    folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
-    suffix = f"_{view}" * (view != "fixed_Bp")
+    sweep = folders_of(cfg["runs"])[0]
+    folder, suffix = Path(cfg["out"] or sweep), frontier.suffix(cfg)
     t, panels, dropped = frontier.analyse(cfg, view, metric)
     laws = {name: law_of(t, p, view) for name, p in panels.items()}
     found = tables(t, panels, view, asked, cfg["epochs"])
@@ -376,9 +381,11 @@ def main(argv):
     if not t.runs[0]["source"]:  # train_grpo.py made them
         run = complete(t.runs[0]["config"]) | dict(
             B_p=row["B_p"], n=row["n"], lr_base=row["lr_base"], C=row["M"] * row["B_p"] * row["n"])
-        print(f"To run the row of {format_si(row['C'])}:\n  {command(run)}")
+        # in a folder of its own, because a longer run would change the sweep
+        run["out"] = f"runs/{Path(sweep).name}_n{run['n']}_C{run['C']}"
+        print(f"To run the row of {format_si(row['C'])}:\n  {command(run, ['out'])}")
         known = view != "fixed_B" and cfg["unit"] == "rollouts" and row["status"] == "observed"
-        if more := known and surer(t, p, row, folders_of(cfg["runs"])[0]):
+        if more := known and surer(t, p, row, sweep):
             print(f"To be surer: {more[0]}:\n  {more[1]}")
     left_out = [f"{plots.plural(len(dropped), 'run')} left out, see frontier.py"] * bool(dropped)
     print(*(f"caution: {text}\n" for text in [*cautions(t, p, row), *left_out]), sep="", end="")

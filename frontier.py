@@ -2,13 +2,13 @@
 
     python frontier.py --runs=runs/easy                      # a panel for each B_p
     python frontier.py --runs=runs/easy --view=joint         # the best pair (B_p, n)
-    python frontier.py --runs=runs/easy --view=fixed_B       # B_p against n within a batch B_p n
+    python frontier.py --runs=runs/mine --view=fixed_B       # B_p against n within a batch B_p n
     python frontier.py --runs="runs/a runs/b" --metric=worst@4 --unit=tokens
-    python frontier.py --runs=runs/easy --view=training      # every logged field; also --view=lr
+    python frontier.py --runs=runs/easy --view=training      # every logged field; or --view=lr
 
 The first section is the paper's method (section 4): record-breaking points -> a sigmoid for each n
 -> the highest curve at each C. The second uses core/stats.py: means, intervals, ties. A view is a
-way to group cells, see `groups`. Writes frontier.csv and .png, or frontier_VIEW.*.
+way to group cells, see `groups`. Writes frontier.csv and .png; see `suffix` for their names.
 """
 from collections import Counter
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-from config import BadInput, entry, parse
+from config import BadInput, config, entry, parse
 from core import plots, stats
 from core.log import save_csv
 from core.runs import folders_of, read_sweep
@@ -161,6 +161,12 @@ def settings(argv, doc, own=None):
     return cfg | ({} if any(word.startswith("--B_max=") for word in argv) else dict(B_max=0))
 
 
+def suffix(cfg):
+    """Return _VIEW_METRIC for the names of files, without the defaults."""
+    words = [cfg[key] for key in ("view", "metric") if cfg[key] != config[key]]
+    return "".join(f"_{word}" for word in words)
+
+
 def analyse(cfg, view, metric):
     """Return (t, {panel: `panel`}, dropped) of the sweep in cfg["runs"], see stats.table."""
     unit = "updates" if view == "fixed_B" else cfg["unit"]
@@ -201,7 +207,7 @@ def csv_rows(t, panels):
 def main(argv):
     cfg = settings(argv, __doc__)
     folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
-    name = folder / ("frontier" if cfg["view"] == "fixed_Bp" else f"frontier_{cfg['view']}")
+    name = folder / f"frontier{suffix(cfg)}"
     folder.mkdir(parents=True, exist_ok=True)
     if cfg["view"] not in PANELS:
         from tools.views import VIEWS

@@ -111,6 +111,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 analysis=0
 echo "all runs have ended; analysing them (half a minute)"
 "$PY" frontier.py --recipe="$preset" "${args[@]}" > "$runs/report.txt" &&
-    "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" || analysis=$?
+    "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" && tail -n 1 "$runs/report.txt" ||
+    analysis=$?
 "$PY" -m core.sweep failed "$preset" "${args[@]}"  # if runs have failed, lists them and exits
 exit $analysis

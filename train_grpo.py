@@ -1,6 +1,6 @@
 r"""train_grpo.py: train a model by RL on C = B_p n M rollouts -> runs/SWEEP/RUN/{log.jsonl, ...}.
 
-    python train_grpo.py --B_p=8 --n=16 --C=32768       # the embedded model, a minute or two
+    python sample.py && python train_grpo.py --B_p=8 --n=16 --C=32768  # the embedded base model
     python train_grpo.py --model=Qwen/Qwen2.5-7B-Instruct --train_set=easy.jsonl \
         --val_set=val.jsonl --B_p=32 --n=64 --C=1e6
     torchrun --nproc_per_node=8 -- train_grpo.py --model=...  # FSDP2 over 8 GPUs
@@ -565,8 +565,8 @@ def memory_settings(model, cfg, device, engine_name):
     and warn if the run may not fit.
 
     `activation_checkpointing`, `micro_tokens` and `micro_logits` are those of `cost.fitted`, and
-    `gpu_memory` is vLLM's share of the card. It stays awake if the card has room for an update and a full KV
-    cache, or if runs share the card, because a sleeping engine must have it to itself.
+    `gpu_memory` is vLLM's share of the card. It stays awake if the card has room for an update and
+    a full KV cache, or if runs share the card, because a sleeping engine must have it to itself.
     """
     import torch
     bf16, shape = models.is_bf16(cfg["dtype"], device), model.config.get_text_config().to_dict()

@@ -41,7 +41,7 @@ def mixed_code(begun):
         return ""
     old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))
     return (f"begun by commit {old}; the code now is {now}. If you do not want to mix them, "
-            "OUT=FOLDER starts new runs")
+            "--out=FOLDER starts a new run, OUT=FOLDER a new sweep")
 
 
 def commit():

@@ -143,7 +143,7 @@ def frontier(t, panels, cfg, path):
                  label="frontier: the best n at C")
         for C, _, _, clear in p["switches"]:
             if clear:
-                top.axvline(C, color="0.4", lw=0.8, ls="--")
+                top.axvline(C, color="0.4", lw=0.8, ls="--", label="another n is clearly best")
         several = len({t.cells[i][2] for i in p["of"]}) > 1
         top.set(title=name.replace("_p", "$_p$").replace("=", " = "),
                 ylabel=reward_name(cfg) + ", best lr of each n" * several)
@@ -163,10 +163,10 @@ def draw_n(ax, t, p):
         ns = [t.cells[i][1] for i in near]
         ax.plot([C, C], [min(ns), max(ns)], color="0.82", lw=3, zorder=0,
                 label="range of n tied with the best (90%)")
-    ax.step(p["C"], [t.cells[i][1] for i in p["top"]], "k", lw=2.2, where="mid", label="best n")
+    ax.step(p["C"], [t.cells[i][1] for i in p["top"]], "k", lw=2.2, where="post", label="best n")
     ns = {t.cells[i][1] for i in p["of"]}
     if len(B) > 1:
-        ax.step(p["C"], [t.cells[i][0] for i in p["top"]], "C3", lw=1.4, ls="-.", where="mid",
+        ax.step(p["C"], [t.cells[i][0] for i in p["top"]], "C3", lw=1.4, ls="-.", where="post",
                 label="its $B_p$")
         ns |= B
     if p["star"]:
@@ -196,4 +196,5 @@ def law(t, panels, laws, rows, unit, path):
                         label=f"what to run, {status}")
         ax.set_title(name.replace("_p", "$_p$").replace("=", " = "))
         budget_axis(ax, low, high, unit)
-    save(fig, path, "n*(C): the best number of rollouts per problem")
+    budget = "M" if unit == "updates" else "C"
+    save(fig, path, f"n*({budget}): the best number of rollouts per problem")

@@ -5,6 +5,7 @@ repository and packages. A piece gets these and nothing else.
 """
 import ast
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -116,9 +117,13 @@ print(*verifier.check_math(pairs, dict(verify_s=0.5, verify_bytes=1024)))"""
 
 def test_the_law_alone(tmp_path):
     """fit_sigmoid.py fits the law to points of a CSV file."""
-    copy_with_needs("fit_sigmoid.py", tmp_path)
+    shutil.copy(ROOT / "fit_sigmoid.py", tmp_path)
     points = "C,n\n" + "".join(f"{4 ** i},{2 ** min(i, 6)}\n" for i in range(2, 12))
     (tmp_path / "mine.csv").write_text(points)
     out = run_alone(tmp_path, "fit_sigmoid.py", "--points=mine.csv", "--out=here")
-    assert "plateau" in out, out
+    assert "plateau" in out and "figure" not in out, out
+    (tmp_path / "core").mkdir()
+    shutil.copy(ROOT / "core/plots.py", tmp_path / "core")
+    out = run_alone(tmp_path, "fit_sigmoid.py", "--points=mine.csv", "--out=here")
+    assert "plateau" in out and "figure: here" in out, out
     assert list(Path(tmp_path, "here").glob("*.png"))
