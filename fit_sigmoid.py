@@ -81,14 +81,14 @@ def fit_law(C, n):
 def law_of(t, p, view):
     """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
     seed, and with the test of core.stats.verdict if all cells have one B_p."""
-    def fit(runs):
-        star = frontier.n_star(runs, p["C"][-1])
+    def fit(star):
         return fit_law(star["C"], star["between"]) if star else dict(
             why="no curve could be fitted", curve=None)
     runs = [r for r, c in zip(t.runs, t.cell) if c in p["of"]]
-    law, seeds = fit(runs), sorted({r["seed"] for r in runs})
+    law, seeds = fit(p["star"]), sorted({r["seed"] for r in runs})
     if law["curve"] and len(seeds) > 1:
-        less = [fit([r for r in runs if r["seed"] != s]) for s in seeds]
+        less = [fit(frontier.n_star([r for r in runs if r["seed"] != s], p["C"][-1]))
+                for s in seeds]
         plateaus = [f["plateau"] for f in less if "plateau" in f]
         law["plateau_range"] = min(plateaus), max(plateaus)
     return law | (stats.verdict(t, p["of"]) if view == "fixed_Bp" else {})
@@ -191,7 +191,7 @@ def prescribe(t, p, C, epochs=0):
     if observed:
         ties = p["tied"][k]
         row |= dict(reward=p["reward"][k], lo=p["lo"][k], hi=p["hi"][k], ties=ties,
-                    tied=plots.cells_text(t, ties, "x"))
+                    tied=plots.cells_csv(t, ties))
     return row if M else None
 
 

@@ -130,7 +130,8 @@ def panel(t, of, whole=False):
       star, records     the result of `n_star`; {cell: its record-breaking points}
     whole: end where the largest batches end (for fixed_B).
     """
-    runs, last = [r for r, c in zip(t.runs, t.cell) if c in of], t.grid[-1]
+    mine, last = [(r, c) for r, c in zip(t.runs, t.cell) if c in of], t.grid[-1]
+    runs = [r for r, _ in mine]
     if whole:
         last = max((r["B_p"] * r["n"], r["C"][-1]) for r in runs)[1]
     js = [j for j in np.flatnonzero(t.grid <= last) if stats.best(t, j, of) is not None]
@@ -147,9 +148,8 @@ def panel(t, of, whole=False):
             clear = worse(b, range(k)) and worse(a, range(k, len(js)))
             switches.append((t.grid[js[k]], t.cells[a][1], t.cells[b][1], clear))
     points = {}
-    for r, c in zip(t.runs, t.cell):
-        if c in of:
-            points.setdefault(c, []).extend(records(r))
+    for r, c in mine:
+        points.setdefault(c, []).extend(records(r))
     return dict(of=of, j=js, C=t.grid[js], top=top, reward=reward, lo=np.maximum(reward - half, 0),
                 hi=np.minimum(reward + half, 1), tied=near, switches=switches,
                 star=n_star(runs, t.grid[js[-1]]), records=points)
@@ -201,7 +201,7 @@ def csv_rows(t, panels):
             B_p, n, lr = t.cells[i]
             yield dict(panel=name, C=p["C"][k], B_p=B_p, n=n, lr_base=lr, reward=p["reward"][k],
                        lo=p["lo"][k], hi=p["hi"][k],
-                       tied=plots.cells_text(t, p["tied"][k], "x"))
+                       tied=plots.cells_csv(t, p["tied"][k]))
 
 
 def main(argv):

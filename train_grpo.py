@@ -573,11 +573,12 @@ def memory_settings(model, cfg, device, engine_name):
     runs = int(os.environ.get("RUNS_PER_GPU") or 1)
     card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0] / runs
     s, need = cost.sizes(shape), 0
+    full, some = (cost.engine_bytes(s, cfg, engine_name, responses) if s else unknown
+                  for responses, unknown in ((cfg["gen_batch"], card), (cost.AT_ONCE, 0)))
     if s and bf16:
         before = cfg["activation_checkpointing"]
         # next to another run the engine cannot sleep, so the update gets what it leaves
-        engine_bytes = (runs > 1) * cost.engine_bytes(s, cfg, engine_name, cfg["gen_batch"])
-        cfg = cost.fitted(s, cfg, WORLD, card - min(engine_bytes, card / 2), engine_name)
+        cfg = cost.fitted(s, cfg, WORLD, card - (runs > 1) * min(full, card / 2), engine_name)
         need = cost.update_bytes(s, cfg, WORLD, engine_name)
         again = cfg["activation_checkpointing"] == "true"
         if RANK == 0 and before == "auto":
@@ -592,7 +593,6 @@ def memory_settings(model, cfg, device, engine_name):
     parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, 2 if bf16 else 4)
     held = sum(parts.values()) - parts["gradients"]
     need = max(need, held + parts["gradients"], held + (2 if bf16 else 4) * P)
-    some = cost.engine_bytes(s, cfg, engine_name, cost.AT_ONCE) if s else 0
     if RANK == 0 and need + some * (runs > 1) > card:
         print(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB"
               + f" and {some / 1e9:.0f} for its engine" * (runs > 1)
@@ -600,8 +600,7 @@ def memory_settings(model, cfg, device, engine_name):
     # next to an update, which takes up to 1 / FULL of the estimate if it keeps activations
     room = cost.usable_bytes(card) - need / (
         cost.FULL if cfg["activation_checkpointing"] == "false" else 1)
-    wanted = cfg["gpu_memory"] * card * runs or (
-        cost.engine_bytes(s, cfg, engine_name, cfg["gen_batch"]) if s else card)
+    wanted = cfg["gpu_memory"] * card * runs or full
     awake = runs > 1 or wanted <= room
     most = min(room, 1.1 * wanted) if awake else cost.usable_bytes(card) - held
     cfg = dict(cfg, gpu_memory=cfg["gpu_memory"] or max(0.1, min(0.9, most / card)) / runs)
@@ -775,7 +774,7 @@ class Run:
         asked = {key: updates_at(cfg[f"{key}_at"], cfg) for key in ("keep", "pass")}
         for key, updates in asked.items():
             for m in sorted(updates - set(state.get(key, ()))):
-                there = key == "keep" and (folder / "ckpt" / f"step_{m:08d}").exists()
+                there = key == "keep" and models.checkpoint_path(folder, m).exists()
                 if m < max(state["step"], key == "keep") and not there and RANK == 0:
                     print(f"{folder}: --{key}_at: update {m} is past, so it is not "
                           f"{'kept' if key == 'keep' else 'evaluated'}", file=sys.stderr)

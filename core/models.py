@@ -465,6 +465,11 @@ def training_state(trained):
 
 
 STEPS = "step_" + 8 * "[0-9]"  # no copies that a user made
+
+
+def checkpoint_path(folder, step):
+    """Return where a run in `folder` has its checkpoint of update `step`."""
+    return folder / "ckpt" / f"step_{step:08d}"
 FILE_BYTES = 2**29  # about the size of a checkpoint file, of which two copies are in memory
 
 
@@ -496,7 +501,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
                 os.fsync(f.fileno())
         sizes = {f.name: f.stat().st_size for f in part.glob("*.safetensors")}
         save_json(part / "state.json", dict(state, files=sizes))
-        target = folder / "ckpt" / f"step_{state['step']:08d}"
+        target = checkpoint_path(folder, state["step"])
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
         keep_checkpoints(folder, 2, state["keep"])
@@ -519,7 +524,7 @@ def load_checkpoint(folder, trained):
     step = int(all_reduce([checkpoint_state(newest)["step"] if newest else -1], "MAX")[0])
     if step < 0:
         return None
-    path = folder / "ckpt" / f"step_{step:08d}"
+    path = checkpoint_path(folder, step)
     with disk_errors(path):
         read_tensors(training_state(trained), path)
     for later in sorted((folder / "ckpt").glob(STEPS)) if RANK == 0 else ():

@@ -106,13 +106,20 @@ def reward_name(cfg):
     return "training reward" if cfg["metric"] == "train" else f"{cfg['eval_set']} {cfg['metric']}"
 
 
-def cells_text(t, of, times=""):
-    """Return cells as text: their n, or (B_p, n) if the sweep has several B_p; in a CSV, where
-    times is "x", as 8x4 8x16."""
+def pairs(t, of):
+    """Return the (B_p, n) of cells, sorted."""
+    return sorted({t.cells[i][:2] for i in of})
+
+
+def cells_text(t, of):
+    """Return cells as text: their n, or (B_p, n) if the sweep has several B_p."""
     several = len({c[0] for c in t.cells}) > 1
-    pairs = sorted({t.cells[i][:2] for i in of})
-    return (" " if times else ", ").join(
-        f"{b}x{n}" if times else f"({b}, {n})" if several else str(n) for b, n in pairs)
+    return ", ".join(f"({b}, {n})" if several else str(n) for b, n in pairs(t, of))
+
+
+def cells_csv(t, of):
+    """Return cells as the column `tied` of a CSV, 8x4 8x16."""
+    return " ".join(f"{b}x{n}" for b, n in pairs(t, of))
 
 
 def frontier(t, panels, cfg, path):

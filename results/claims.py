@@ -417,12 +417,12 @@ def judge_row(runs, row):
 
 
 def main(argv):
-    runs = read_archives(sorted((ROOT / "results").glob("*.tar.xz")))
     wanted = " ".join(argv)
-    rows = [judge_row(runs, row) for row in json.loads((ROOT / "results/claims.json").read_text())
-            if wanted in row["row"]]
+    rows = [r for r in json.loads((ROOT / "results/claims.json").read_text()) if wanted in r["row"]]
     if not rows:
         raise BadInput(f"{wanted}: expected nothing, or a part of a row's name")
+    runs = read_archives(sorted((ROOT / "results").glob("*.tar.xz")))
+    rows = [judge_row(runs, row) for row in rows]
     for r in rows:
         print(f"{r['row']}: {r['claim']}\n    {r['verdict']} {r['needs']}\n    {r['number']} "
               f"({r['runs']} runs, {', '.join(r['studies'])})")

@@ -195,7 +195,7 @@ def convert(name, path, rows, options, given):
         rows = by_step(((math.ceil(m / known.get("updates", 1)), row) for m, row in rows.items()),
                        path)
     cfg, reward = resolve(name, rows, known), training_column(rows, names, path)
-    trained = [m for m in rows if m and first(rows[m], REWARD + LR) is not None]
+    trained = dict.fromkeys(m for m in rows if m and first(rows[m], REWARD + LR) is not None)
     pairs = list(zip([0, *trained], trained))
     # a trainer may log only every few steps, and W&B samples its exports
     usual = statistics.mode([b - a for a, b in pairs] or [1]) * (1 + (options["source"] == "wandb"))
