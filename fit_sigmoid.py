@@ -230,8 +230,8 @@ def cautions(t, p, row):
     """Yield what the reader of a row should know, one line each."""
     i, j = row["cell"], row["budget"]
     peak = int(np.nanargmax(np.where(t.alive[i], t.mean[i], np.nan)))
-    fall, means = t.each[i, peak] - t.each[i, j], t.mean[i, [peak, j]]
-    problems = fall.var() / len(fall) if len(fall) > 1 else sum(stats.binomial(t, m) for m in means)
+    fall = t.each[i, peak] - t.each[i, j]
+    problems = stats.over_problems(t, fall, t.mean[i, [peak, j]])
     if peak < j and fall.mean() > 2 * math.sqrt(problems + 2 * t.var[j] * t.H[j, i, i]):
         yield (f"it was {100 * fall.mean():.1f} points better at C = {format_si(t.grid[peak])}; "
                "stop there")

@@ -139,7 +139,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
         evals=evals, steps=steps, source=head.get("source", ""), D=D,
         status="budget" if len(used) < len(records) else ends[-1] if ends else "",
         problems=evals[0].get("problems") or len(evals[0].get("correct") or ()),
-        device=str(head.get("device", "")), data=head.get("train_set_hash"),
+        device=str(head.get("device", "")), data=str(head.get("train_set_hash")),
         task=(evals[0].get("set_hash"), evals[0].get("samples"), reward.shape[1]))
 
 

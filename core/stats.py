@@ -156,17 +156,17 @@ def difference(t, a, b, j):
     """Return (gap, problems, runs): cell a minus cell b at budget j, and two standard errors."""
     gap, H, P = t.each[a, j] - t.each[b, j], t.H[j], t.each.shape[2]
     h = max(np.nan_to_num(H[a, a] + H[b, b] - 2 * H[a, b]), 0)
-    problems = (max(gap.var(ddof=1) - t.rolls[j] * h, 0) / P if P > 1 else
-                binomial(t, t.mean[a, j]) + binomial(t, t.mean[b, j]))
+    problems = max(over_problems(t, gap, t.mean[[a, b], j]) - t.rolls[j] * h / P, 0)
     return gap.mean(), math.sqrt(problems), math.sqrt(t.var[j] * h)
 
 
-def binomial(t, mean):
-    """Return the variance over problems of a mean, of which the log has only the number of problems
-    or, for 0, not even that."""
-    asked = max(r["problems"] for r in t.runs)
-    mean = min(max(mean, 0), 1)
-    return mean * (1 - mean) / asked if asked else 0.0
+def over_problems(t, y, means):
+    """Return the variance over problems of the mean of y (P,). For logs with only means, P = 1, it
+    is the binomial variance of the rewards `means`, or 0 if the number of problems is unknown."""
+    if len(y) > 1:
+        return y.var(ddof=1) / len(y)
+    asked, means = max(r["problems"] for r in t.runs), np.clip(means, 0, 1)
+    return (means * (1 - means)).sum() / asked if asked else 0.0
 
 
 def best(t, j, of=None):
@@ -195,8 +195,8 @@ def half_width(t, i, j):
     run of the cell on these problems, and for these runs on other problems of the kind."""
     q, h, y = stats.t.ppf(0.95, t.df[j]), np.nan_to_num(t.H[j, i, i], nan=1.0), t.each[i, j]
     another = q * math.sqrt(t.within[j] + t.var[j] * h)
-    of_problems = math.sqrt(y.var(ddof=1) / len(y) if len(y) > 1 else binomial(t, y.mean()))
-    return max(another, math.hypot(Z * of_problems, q * math.sqrt(t.var[j] * h)))
+    of_problems = over_problems(t, y, y)
+    return max(another, math.sqrt(Z ** 2 * of_problems + q ** 2 * t.var[j] * h))
 
 
 def heldout_reward(t, of=None):
