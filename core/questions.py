@@ -54,11 +54,10 @@ def fetch(source, revision, folder):
     for path in (Path(source), folder / Path(file).name, folder / file):
         if path.is_file():
             return path
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
+    if not file:
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.utils import logging
+    from huggingface_hub import hf_hub_download, logging
     logging.set_verbosity_error()  # else ten lines on retries
     try:
         return Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
@@ -86,8 +85,7 @@ def read_rows(path):
     try:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
-            with pq.ParquetFile(path) as file:
-                return [flatten(row) for row in file.read().to_pylist()]
+            return [flatten(row) for row in pq.ParquetFile(path).read().to_pylist()]
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for i, line in enumerate(file, 1):
                 place = f"{path}:{i}"
@@ -103,12 +101,12 @@ def pick_columns(rows, pairs, path):
     """Return [question column, ..., answer column] for the first of `pairs` that the rows have, and
     print the names of the other columns. Raise BadInput if the rows have no pair."""
     names = dict.fromkeys(name for row in rows for name in row)
-    wanted = [[*map(str.strip, question.split(",")), answer] for question, answer in pairs]
-    missing = [[name for name in columns if name not in names] for columns in wanted]
-    if [] not in missing:
-        raise BadInput(f"{path}: no column {' or '.join(missing[0])}; there are "
-                       f"{', '.join(names) or 'none'} (--question_key, --answer_key)")
-    columns = wanted[missing.index([])]
+    wanted = [[*files(question), answer] for question, answer in pairs]
+    columns = next((pair for pair in wanted if names.keys() >= {*pair}), None)
+    if not columns:
+        missing = " or ".join(name for name in wanted[0] if name not in names)
+        raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} "
+                       "(--question_key, --answer_key)")
     if unread := [name for name in names if name not in columns]:
         print(f"{path}: columns not read: {', '.join(unread)}; --question_key=a,b joins the "
               "columns a and b into the question")
