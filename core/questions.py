@@ -125,27 +125,22 @@ def parse_list(value):
     return value
 
 
-def chat_turns(value):
-    """Return [(role, content), ...] if a cell holds chat messages, else []."""
-    turns = [(m.get("role") or m.get("from"), m.get("content") or m.get("value"))
-             for m in (value if isinstance(value, list) else ()) if isinstance(m, dict)]
-    return [("user" if role.lower() == "human" else role.lower(), content)
-            for role, content in turns if role and isinstance(role, str)]
+def user_turns(value):
+    """Return [(position, content), ...] of the user's turns in a cell of chat messages, else []."""
+    return [(i, m.get("content") or m.get("value"))
+            for i, m in enumerate(value if isinstance(value, list) else ()) if isinstance(m, dict)
+            and str(m.get("role") or m.get("from")).lower() in ("user", "human")]
 
 
 def as_text(value):
     r"""Return a cell as text: the last question of chat messages, decoded bytes, "" for None or
-    NaN, 7 for 7.0, 6\times 10^{23} for 6e23. Raise ValueError for others, such as an image."""
-    value, turns = finite(value), chat_turns(value)
-    asked = [content for role, content in turns if role == "user"]
-    if asked:
-        return as_text(asked[-1])
-    if isinstance(value, (dict, list)):  # parts of a message
-        parts = [part.get("text") if isinstance(part, dict) else part
-                 for part in ([value] if isinstance(value, dict) else value)]
-        if turns or not all(isinstance(part, str) for part in parts):
-            raise ValueError
-        value = "\n".join(parts)
+    NaN, 7 for 7.0, 6\times 10^{23} for 6e23. Raise TypeError for others, such as an image."""
+    value = finite(value)
+    if turns := user_turns(value):
+        return as_text(turns[-1][1])
+    value = [value] if isinstance(value, dict) else value
+    if isinstance(value, list):  # parts of a message
+        value = "\n".join(part.get("text") if isinstance(part, dict) else part for part in value)
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, float):  # + 0, because -0.0 is 0
@@ -182,12 +177,6 @@ def golds_in(answer):
         found = form.fullmatch(answer)
         answer = found[1].strip() if found else answer
     return [answer] if answer else []
-
-
-def golds(value):
-    """Return the golds in a cell: a text, a number or a list. See `parse_list`."""
-    values = value if isinstance(value, list) else [value]
-    return [gold for v in values for gold in golds_in(as_text(v)) if not NO_GOLD.fullmatch(gold)]
 
 
 def unescape(gold):
@@ -241,8 +230,11 @@ def make_problems(rows, columns, name, counts):
     for i, row in enumerate(rows):
         *cells, answer = [parse_list(row.get(key)) for key in columns]
         try:
-            given, answers = "\n".join(filter(None, map(as_text, cells))), golds(answer)
-        except ValueError:
+            given = "\n".join(filter(None, map(as_text, cells)))
+            texts = map(as_text, answer if isinstance(answer, list) else [answer])
+            answers = [gold for text in texts for gold in golds_in(text)
+                       if not NO_GOLD.fullmatch(gold)]
+        except TypeError:
             counts["not_text"] += 1
             continue
         question, prompt = question_and_prompt(given)
@@ -254,8 +246,7 @@ def make_problems(rows, columns, name, counts):
             counts["other_form"] += 1
         else:
             problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt, answer=answers[0]))
-            later_turns = [role for cell in cells for role, _ in chat_turns(cell)[1:]]
-            counts["earlier_turns"] += "user" in later_turns
+            counts["earlier_turns"] += any(i for cell in cells for i, _ in user_turns(cell))
             counts["answer_forms"] += not " ".join(prompt.split()).startswith(
                 " ".join(given.split()))
     return problems
