@@ -256,8 +256,8 @@ def repair_golds(problems, cfg, counts):
     """Return the problems whose gold math-verify can read, as given or with single backslashes.
     Another gold would match only the same text. A gold of more than SOLUTION words, a worked
     solution, is left out as well."""
-    asked = list({(form, ""): 0 for p in problems for form in (unescape(p["answer"]), p["answer"])
-                  if not re.fullmatch(r"-?\d{1,15}", form)})  # a number can be read
+    asked = [(form, "") for p in problems for form in (unescape(p["answer"]), p["answer"])
+             if not re.fullmatch(r"-?\d{1,15}", form)]  # a number can be read
     verdicts = sandbox.pool("math").verify(asked, cfg["verify_s"]) if asked else ()
     unread, kept = {gold for (gold, _), verdict in zip(asked, verdicts) if verdict != 1}, []
     for p in problems:
@@ -352,6 +352,5 @@ def prepare(argv, own, doc):
     # problems.jsonl is written last, because its existence means that all files are complete
     write_problems(out, problems)
     more = f"; {counts['conflicts']} duplicates have another answer" * bool(counts["conflicts"])
-    more += "; prompt lengths not measured" * (not cfg["model"])
     print(f"{out}: {len(problems):,} problems of {len(rows):,} rows; left out: {left_out}; "
           f"changed: {changed}{more}")
