@@ -7,8 +7,8 @@ import ast
 import contextlib
 import gzip
 import json
-import os
 import re
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from config import BadInput, files, parse, read_json
 from core import math_answers, models, sandbox
 from core.duplicates import twins
 from core.log import finite, save_json
+from core.pool import call
 from core.probe import first_line
 from core.problems import is_made, read_problems, set_hash, tokenize, write_problems
 
@@ -23,10 +24,7 @@ INSTRUCTION = r"Please output the final answer within \boxed{}."
 # Pairs of columns (question, answer). A file is read by the first pair whose two columns it has
 COLUMNS = (("prompt", "reward_model.ground_truth"), ("question", "answer"), ("problem", "answer"),
            ("Problem", "Answer"), ("prompt", "answer"), ("problem", "solution"))
-# The source of AIME24's problem file, the default of --against, which is made when it is needed
-AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
-              revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a", columns=COLUMNS)
-AGAINST = "data/aime24/problems.jsonl"
+AGAINST = "data/aime24/problems.jsonl"  # made when it is needed
 OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
     source=("", ".parquet or .jsonl file, or OWNER/NAME:FILE of a hub data set"),
     revision=("", "commit, tag or branch of the hub data set"),
@@ -97,11 +95,12 @@ def read_rows(path):
                        f"({first_line(e)})") from None
 
 
-def pick_columns(rows, pairs, path):
-    """Return [question column, ..., answer column] for the first of `pairs` that the rows have, and
-    print the names of the other columns. Raise BadInput if the rows have no pair."""
+def pick_columns(rows, cfg, path):
+    """Return [question column, ..., answer column], those in `cfg` or the first of COLUMNS that the
+    rows have, and print the names of the others. Raise BadInput if the rows have no pair."""
     names = dict.fromkeys(name for row in rows for name in row)
-    wanted = [[*files(question), answer] for question, answer in pairs]
+    wanted = [[*files(cfg["question_key"] or question), cfg["answer_key"] or answer]
+              for question, answer in COLUMNS]
     columns = next((pair for pair in wanted if names.keys() >= {*pair}), None)
     if not columns:
         missing = " or ".join(name for name in wanted[0] if name not in names)
@@ -306,16 +305,14 @@ def read_against(cfg):
         if path == AGAINST:  # the default path is relative to the repository
             path = sandbox.ROOT / path
             if not path.exists():
-                # --model=none sets no length limit, so no long test problem is missing
-                prepare([f"--data={os.path.relpath(path.parent)}", "--against=none",
-                         "--model=none"], AIME24, __doc__)
+                call(sys.executable, path.with_name("prepare.py"))
         problems += read_problems(path)
     return problems
 
 
 def prepare(argv, own, doc):
     """Do the work of a data folder's prepare.py: write problems.jsonl and manifest.json. argv: its
-    command line, with `--data=`. own: dict(name, source, revision, columns). doc: its docstring."""
+    command line, with `--data=`. own: dict(name, source, revision). doc: its docstring."""
     cfg = parse(argv, doc, OWN)
     folder = Path(cfg["data"])
     out = folder / "problems.jsonl"
@@ -330,8 +327,7 @@ def prepare(argv, own, doc):
         return
     path = fetch(cfg["source"], cfg["revision"], folder)
     rows, counts = read_rows(path), dict.fromkeys(LEFT_OUT + CHANGED, 0)
-    columns = pick_columns(rows, [(cfg["question_key"] or question, cfg["answer_key"] or answer)
-                                  for question, answer in own["columns"]], path)
+    columns = pick_columns(rows, cfg, path)
     foreign = read_against(cfg)
     problems = make_problems(rows, columns, own["name"], counts)
     if cfg["verifier"] == "math":

@@ -16,7 +16,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import entry  # noqa: E402
-from core.questions import AIME24, prepare  # noqa: E402
+from core.questions import prepare  # noqa: E402
+
+AIME24 = dict(name="aime24", source="HuggingFaceH4/aime_2024:data/train-00000-of-00001.parquet",
+              revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a")
 
 
 def main(argv):

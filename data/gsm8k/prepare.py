@@ -20,8 +20,7 @@ from config import entry, parse  # noqa: E402
 from core.questions import OWN, prepare  # noqa: E402
 
 # The column `answer` has a worked solution. Its last line is "#### 1,234", and 1,234 is the gold
-GSM8K = dict(name="gsm8k", revision="e53f048856ff4f594e959d75785d2c2d37b678ee",
-             columns=(("question", "answer"),))
+GSM8K = dict(name="gsm8k", revision="e53f048856ff4f594e959d75785d2c2d37b678ee")
 FILE = "openai/gsm8k:main/{}-00000-of-00001.parquet"
 
 

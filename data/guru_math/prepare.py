@@ -39,10 +39,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import entry  # noqa: E402
-from core.questions import COLUMNS, prepare  # noqa: E402
+from core.questions import prepare  # noqa: E402
 
 GURU = dict(name="guru", source="LLM360/guru-RL-92k:train/math__combined_54.4k.parquet",
-            revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b", columns=COLUMNS)
+            revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b")
 
 
 def main(argv):
