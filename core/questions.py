@@ -37,7 +37,7 @@ LEFT_OUT = "empty not_text several_answers other_form gold_unread against exact 
 # What is removed from other rows: chat turns, requests for a form of the answer, backslashes
 CHANGED = "earlier_turns answer_forms escaped_golds".split()
 SOLUTION = 15  # an answer with more words is a worked solution
-# What data sets write if a problem has no answer
+# What data sets write if a problem has no answer; it also matches an empty text
 NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|not ?found|nan|n/a|null|tbd|"
                      r"see (?:the )?solution|[-?.\[\]\s]*)[.}]*")
 
@@ -173,9 +173,9 @@ def golds_in(answer):
     if any(boxed):
         return list(dict.fromkeys(filter(None, boxed)))
     for form in AROUND:
-        found = form.fullmatch(answer)
-        answer = found[1].strip() if found else answer
-    return [answer] if answer else []
+        if found := form.fullmatch(answer):
+            answer = found[1].strip()
+    return [answer]
 
 
 def unescape(gold):
@@ -212,8 +212,8 @@ def question_and_prompt(prompt):
         box = ASKS.search(sentence) and BOX.search(sentence)
         other = not box and not sentence.startswith("#### ") and OTHER.search(sentence)
         only_form = not re.search(r"[\d\\$=]", OTHER.sub("", BOX.sub("", sentence)))
-        has_box = has_box or bool(box)
-        is_mixed = is_mixed or bool(other and not only_form)
+        has_box |= bool(box)
+        is_mixed |= bool(other and not only_form)
         question += "" if only_form and (box or other) else sentence + gap
         shown += "" if other else sentence + gap
     shown = shown.strip() + ("" if has_box else f" {INSTRUCTION}")
