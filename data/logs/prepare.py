@@ -61,16 +61,14 @@ def first(row, names):
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
     If the step falls to m, the run was started again, so drop what was logged for later ones."""
-    rows, restarts = {}, []
+    rows, restarts, last = {}, [], 0
     for m, row in pairs:
-        if not isinstance(m, int) or not (row := numbers(row)):
-            continue
-        last = next(reversed(rows), m)
-        while rows and next(reversed(rows)) > m:
-            rows.popitem()
-        if last > m:
-            restarts.append(f"from step {last} to {m}")
-        rows.setdefault(m, {}).update(row)
+        if isinstance(m, int) and (row := numbers(row)):
+            if m < last:
+                restarts.append(f"from step {last} to {m}")
+                rows = {step: old for step, old in rows.items() if step <= m}
+            rows.setdefault(m, {}).update(row)
+            last = m
     if restarts:
         print(f"{path}: the log goes back {', '.join(restarts[:8])}: the run was started again; "
               "the later start counts from there on")
