@@ -228,7 +228,7 @@ def test_verl_refuses(run, tmp_path, words, change, message):
     ("wandb", '"Step","a - reward","a - reward"\n1,0.5,0.6\n'),
     ("wandb", '"Step","Group: Bp8_n4 - eval/reward"\n1,0.5\n'),
     ("wandb", '"Step","swift-lion-7 - eval/reward"\n1,0.5\n'),
-    ("wandb", "Step,0.6b,14b\n0,0.1,0.7\n")])
+    ("wandb", "Step,0.6b,14b\n1,0.1,0.7\n")])
 def test_files_that_are_not_logs_are_refused(run, tmp_path, source, text):
     path = tmp_path / "log.txt"
     path.write_text(text)

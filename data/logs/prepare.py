@@ -166,8 +166,6 @@ def resolve(name, rows, known):
         set_key(cfg, key, value)
     # with eval_every=1, frontier.py uses each evaluation at the budget C at which it was made
     cfg.update(k=known.get("k", cfg["samples"]), eval_every=1, C=max(rows) * cfg["B_p"] * cfg["n"])
-    if not cfg["C"]:
-        raise BadInput("has no training step; expected a log with updates")
     check(cfg)
     if "lr_base" not in known:  # that of a schedule's peak; 0 = unknown
         peak = max(first(row, LR) or 0 for row in rows.values())
@@ -234,9 +232,9 @@ def main(argv):
         if not path.exists():
             raise BadInput(f"{path}: no such file")
         runs = {name: rows for name, pairs in READERS[options["source"]](path).items()
-                if (rows := by_step(pairs, path))}
+                if any(rows := by_step(pairs, path))}  # it has a step above 0
         if not runs:
-            raise BadInput(f"{path}: has no metrics by step, as logs of {options['source']} have")
+            raise BadInput(f"{path}: expected a log of {options['source']} with updates")
         for name, rows in runs.items():
             try:
                 log = convert(name, path, rows, options, given)
