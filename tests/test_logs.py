@@ -206,7 +206,7 @@ def test_missing_steps_are_printed(read, tmp_path):
 
 @pytest.mark.parametrize("words, change, message", [
     ([], {}, "--B_p= and --n= must be given"), (["--n=4"], {}, "--B_p="),
-    (["--B_p=8", "--n=1"], {}, "--n=1"), ([*AT_8_4, "--samples=8"], {}, "--samples=8"),
+    (["--B_p=8", "--n=1"], {}, "--n=1"),
     ([*AT_8_4, "--k=8"], {}, "--k=8"), ([*AT_8_4, "--metric_column=acc"], {}, "--metric_column="),
     ([*AT_8_4, "--metric_column=val-aux/x/mean@4"], {"val-aux/x/mean@4": -0.4}, "is -0.4 at step"),
     ([*AT_8_4, "--metric_column=best@4/mean"], {"best@4/mean": 0.4}, "expected one"),

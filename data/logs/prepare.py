@@ -185,8 +185,6 @@ def convert(name, path, rows, options, given):
     column, known = validation_column(names, options["metric_column"]), given
     if verl := re.fullmatch(r"val-(?:core|aux)/.+/mean@(\d+)", column):
         known = dict(given, samples=int(verl[1]))
-        if given.get("samples", known["samples"]) != known["samples"]:
-            raise BadInput(f"--samples={given['samples']}: {column} is the mean of {verl[1]}")
     if column.startswith("eval"):  # TRL's steps are optimizer steps
         rows = by_step(((math.ceil(m / known.get("updates", 1)), row) for m, row in rows.items()),
                        path)
