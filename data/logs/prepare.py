@@ -130,7 +130,6 @@ def parts_of(total, names):
 
 def validation_column(names, chosen):
     """Return the column of the mean validation reward. Raise BadInput if it is not unique."""
-    names = {name for name in names if name and name[0] != "_"}  # W&B's own begin with _
     found = [chosen] if chosen else sorted(filter(EVAL.fullmatch, names))
     found = found or [*names] * (len(names) == 1)
     parts = parts_of(found[0], names) if found and not chosen else []
@@ -155,15 +154,18 @@ def training_column(rows, names, path):
 
 
 def resolve(name, rows, known):
-    """Return a run's config. B_p, n and seed come from `known`, else from the run's name."""
-    cfg, known = dict(config, lr_scaling="constant"), dict(known)
-    for key, pattern in (("B_p", "B_?p"), ("n", "n"), ("seed", "seed")):
+    """Return a run's config. B_p, n and seed come from `known`, the command line's keys, which are
+    completed, else from the run's name."""
+    cfg = dict(config, lr_scaling="constant")
+    for key in ("B_p", "n", "seed"):
+        pattern = key.replace("_", "_?")
         for value in re.findall(rf"(?<![A-Za-z]){pattern}[_=]?(\d+)(?!\.?\d)", name)[-1:]:
             known.setdefault(key, value)
     if absent := [f"--{key}=" for key in ("B_p", "n", "samples") if key not in known]:
         raise BadInput(f"{' and '.join(absent)} must be given; the name {name} does not have it")
     for key, value in known.items():
-        set_key(cfg, key, value)
+        if key not in OPTIONS:
+            set_key(cfg, key, value)
     # with eval_every=1, frontier.py uses each evaluation at the budget C at which it was made
     cfg.update(k=known.get("k", cfg["samples"]), eval_every=1, C=max(rows) * cfg["B_p"] * cfg["n"])
     check(cfg)
@@ -173,18 +175,18 @@ def resolve(name, rows, known):
     return cfg
 
 
-def convert(name, path, rows, options, given):
+def convert(name, path, rows, given):
     """Return the records of a run's log.jsonl. Raise BadInput if the log lacks something."""
-    # veRL's best@N and worst@N are biased
+    # W&B's own columns begin with _ or have no name; veRL's best@N and worst@N are biased
     names = {metric for row in rows.values() for metric in row
-             if not re.search("(best|worst|maj)@", metric)}
+             if not re.search("^(_|$)|(best|worst|maj)@", metric)}
     if any("filter_groups/" in metric for metric in names) or any(
             row.get("train/num_gen_batches", 1) > 1 for row in rows.values()):  # veRL's DAPO recipe
         raise BadInput("groups were filtered and sampled again (algorithm.filter_groups), so the "
                        "log does not have the number of rollouts; expected a run without it")
-    column, known = validation_column(names, options["metric_column"]), given
+    column, known = validation_column(names, given["metric_column"]), dict(given)
     if verl := re.fullmatch(r"val-(?:core|aux)/.+/mean@(\d+)", column):
-        known = dict(given, samples=int(verl[1]))
+        known["samples"] = int(verl[1])
     if column.startswith("eval"):  # TRL's steps are optimizer steps
         rows = by_step(((math.ceil(m / known.get("updates", 1)), row) for m, row in rows.items()),
                        path)
@@ -192,53 +194,50 @@ def convert(name, path, rows, options, given):
     trained = dict.fromkeys(m for m in rows if m and first(rows[m], REWARD + LR) is not None)
     pairs = list(zip([0, *trained], trained))
     # a trainer may log only every few steps, and W&B samples its exports
-    usual = statistics.mode([b - a for a, b in pairs] or [1]) * (1 + (options["source"] == "wandb"))
+    usual = statistics.mode([b - a for a, b in pairs] or [1]) * (1 + (given["source"] == "wandb"))
     if gaps := [f"{a + 1} to {b - 1}" for a, b in pairs if b - a > usual]:
         print(f"{name}: the steps {', '.join(gaps[:8])} are missing")
-    log = [dict(type="header", schema=1, config=cfg, derived=derive(cfg), source=options["source"],
+    log = [dict(type="header", schema=1, config=cfg, derived=derive(cfg), source=given["source"],
                 source_file=path.name)]
     for m, row in rows.items():
         at = dict(step=m, rollouts=m * cfg["B_p"] * cfg["n"])
         if m in trained:
-            fields = dict(lr=first(row, LR), reward=row.get(reward))
-            log.append(dict(at, type="step") | {k: x for k, x in fields.items() if x is not None})
+            step = dict(at, type="step", lr=first(row, LR), reward=row.get(reward))
+            log.append({key: value for key, value in step.items() if value is not None})
         if column in row:
             if not 0 <= row[column] <= 1:
                 raise BadInput(f"{column} is {row[column]} at step {m}, not a share of right "
                                "answers; choose another with --metric_column=")
-            log.append({**at, "type": "eval", "set": "val", "k": cfg["k"],
-                        "samples": cfg["samples"], "problems": int(options["problems"]),
-                        f"avg@{cfg['k']}": row[column]})
+            log.append(dict(at, type="eval", set="val", k=cfg["k"], samples=cfg["samples"],
+                            problems=int(given["problems"])) | {f"avg@{cfg['k']}": row[column]})
     return [*log, dict(type="end", status="budget", rollouts=cfg["C"])]
 
 
 def main(argv):
     if {"-h", "--help"} & set(argv):
         return print(__doc__.strip())
-    options, given, logs = dict(OPTIONS), {}, {}
+    given, logs = dict(OPTIONS), {}
     for word in argv:
         key, _, value = word.removeprefix("--").partition("=")
-        if key in OPTIONS:
-            options[key] = value
-        elif word.startswith("-"):
-            set_key(given, key, value)
-    choose("source", options["source"], READERS)
-    if not re.fullmatch(r"[1-9]\d*", options["problems"]):
-        raise BadInput(f"--problems={options['problems']}: expected the number of validation "
+        if word.startswith("-"):
+            set_key(given, key, value, keys=config | OPTIONS)
+    choose("source", given["source"], READERS)
+    if not re.fullmatch(r"[1-9]\d*", given["problems"]):
+        raise BadInput(f"--problems={given['problems']}: expected the number of validation "
                        "problems, which decides the noise, as in --problems=300")
     for path in [Path(word) for word in argv if not word.startswith("-")]:
         if not path.exists():
             raise BadInput(f"{path}: no such file")
-        runs = {name: rows for name, pairs in READERS[options["source"]](path).items()
+        runs = {name: rows for name, pairs in READERS[given["source"]](path).items()
                 if any(rows := by_step(pairs, path))}  # it has a step above 0
         if not runs:
-            raise BadInput(f"{path}: expected a log of {options['source']} with updates")
+            raise BadInput(f"{path}: expected a log of {given['source']} with updates")
         for name, rows in runs.items():
             try:
-                log = convert(name, path, rows, options, given)
+                log = convert(name, path, rows, given)
             except BadInput as e:
                 raise BadInput(f"{path}: {e}") from None
-            file = Path(options["out"]) / log[0]["derived"]["run"] / "log.jsonl"
+            file = Path(given["out"]) / log[0]["derived"]["run"] / "log.jsonl"
             old = read_log(file) if file.exists() else log
             if file in logs or old[1:-1] != log[1:len(old) - 1]:
                 raise BadInput(f"{path}: {logs.get(file, [file])[0]} has another log of the "
@@ -252,8 +251,8 @@ def main(argv):
             part.write_text("".join(json.dumps(record) + "\n" for record in log))
         print(f"{file.parent}: {path.name}, {log[-1]['rollouts']} rollouts, "
               f"{sum(r['type'] == 'eval' for r in log)} evaluations")
-    print(f"the noise of evaluations is taken as binomial, over {options['problems']} problems\n"
-          f"next: python frontier.py {shlex.quote('--runs=' + options['out'])} "
+    print(f"the noise of evaluations is taken as binomial, over {given['problems']} problems\n"
+          f"next: python frontier.py {shlex.quote('--runs=' + given['out'])} "
           f"--metric=avg@{log[0]['config']['k']}")
 
 
