@@ -3,7 +3,6 @@
     python data/logs/prepare.py --source=verl --problems=300 logs/*_Bp32_n16_seed1.jsonl
     python data/logs/prepare.py --source=trl --problems=300 --samples=4 --B_p=8 --n=8 checkpoint-500
     python data/logs/prepare.py --source=wandb --problems=300 --samples=4 history.csv
-    python frontier.py --runs=runs/imported --metric=avg@4
 
   --source=verl|trl|wandb  veRL's file of logger=["file"], TRL's trainer_state.json, or a CSV file
   --out=runs/imported    the sweep's folder; only a shorter log of the same run is overwritten
@@ -14,8 +13,8 @@
 
 If B_p, n or seed is not given, it is read from the run's name or path (as in Bp32_n16_seed1). A CSV
 file is the history of one run (run.history().to_csv()), TensorBoard's export, or one W&B chart of
-the validation reward of several runs. The largest logged lr gives lr_base.
-If your lr follows sqrt(B_p n), give --lr_scaling=sqrt, so that all runs share one lr_base.
+the validation reward of several runs. The largest logged lr gives lr_base. If your lr follows
+sqrt(B_p n), give --lr_scaling=sqrt, so that all runs share one lr_base.
 """
 import contextlib
 import csv
@@ -183,7 +182,7 @@ def convert(name, path, rows, given):
     if any("filter_groups/" in metric for metric in names) or any(
             row.get("train/num_gen_batches", 1) > 1 for row in rows.values()):  # veRL's DAPO recipe
         raise BadInput("groups were filtered and sampled again (algorithm.filter_groups), so the "
-                       "log does not have the number of rollouts; expected a run without it")
+                       "log does not have the number of rollouts")
     column, known = validation_column(names, given["metric_column"]), dict(given)
     if verl := re.fullmatch(r"val-(?:core|aux)/.+/mean@(\d+)", column):
         known["samples"] = int(verl[1])
