@@ -19,7 +19,6 @@ the file, scores less than 1. The tasks coin_flip and game_of_life_halting canno
 because their verifiers accept wrong answers. For problems of two tasks, make two folders and join
 their files with `cat`.
 """
-import difflib
 import json
 import os
 import sys
@@ -27,39 +26,23 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
-from config import BadInput, entry, parse
+from config import BadInput, choose, entry, parse
 from core.gym_problems import SETTINGS, SIZE, draw, gradable, problem_from, tasks, write
 from core.problems import is_made
-
-
-def check_task(cfg):
-    """Return the parameters in --task_args. Raise BadInput if --task_args or --task is invalid."""
-    name, known = cfg["task"], tasks()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1, 0)[0]
-        expected = f"the nearest is {near}" if name else "expected one of " + ", ".join(known)
-        raise BadInput(f"--task={name}: reasoning-gym has no such task; {expected}")
-    try:
-        args = json.loads(cfg["task_args"] or "{}")
-    except (ValueError, RecursionError) as e:
-        raise BadInput(f"--task_args={cfg['task_args'][:80]}: not JSON ({e})") from None
-    if not isinstance(args, dict):
-        raise BadInput(f"--task_args={cfg['task_args']}: expected a JSON object, as in "
-                       "--task_args='{\"max_terms\": 3}'")
-    for key in ("seed", "size"):
-        if key in args:
-            raise BadInput(f"--task_args={cfg['task_args']}: give {key} as --{key}=")
-    return args
 
 
 def main(argv):
     own = dict(task=(os.environ.get("TASK", ""), "task, as in countdown; default: $TASK"),
                task_args=("", "the task's parameters as JSON, as in {\"min_terms\": 2}"), **SIZE)
     cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__, own)
-    if cfg["size"] < 1:
-        raise BadInput(f"--size={cfg['size']}: must be 1 or more")
+    choose("task", cfg["task"], tasks())
     folder, cfg["n_val"], name = Path(cfg["data"]), cfg["n_val"] or 300, cfg["task"]
-    args, count = check_task(cfg), cfg["size"] + cfg["n_val"]
+    count = cfg["size"] + cfg["n_val"]
+    try:
+        args = json.loads(cfg["task_args"] or "{}")
+    except (ValueError, RecursionError) as e:
+        raise BadInput(f"--task_args={cfg['task_args'][:80]}: expected a JSON object, as in "
+                       f"--task_args='{{\"max_terms\": 3}}' ({e})") from None
     if is_made(folder, cfg, SETTINGS):
         print(f"{folder}/problems.jsonl: exists already, nothing to do")
         return
