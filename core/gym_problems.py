@@ -14,7 +14,6 @@ from core.problems import set_hash, write_problems
 INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
 NO_ANSWER = "(any that fits)"  # the field `answer` of a problem with several right answers
 SETTINGS = "task task_args size n_val seed".split()
-SIZE = dict(size=(9000, "how many problems to make"))
 # The verifiers of the first two accept wrong answers; composite only joins other tasks
 LEFT_OUT = {"coin_flip", "game_of_life_halting", "composite"}
 STALE = 1000  # after this many draws without a new problem, the task has no more

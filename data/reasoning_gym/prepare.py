@@ -27,13 +27,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 from config import BadInput, choose, entry, parse
-from core.gym_problems import SETTINGS, SIZE, draw, gradable, problem_from, tasks, write
+from core.gym_problems import SETTINGS, draw, gradable, problem_from, tasks, write
 from core.problems import is_made
 
 
 def main(argv):
     own = dict(task=(os.environ.get("TASK", ""), "task, as in countdown; default: $TASK"),
-               task_args=("", "the task's parameters as JSON, as in {\"min_terms\": 2}"), **SIZE)
+               task_args=("", "the task's parameters as JSON, as in {\"min_terms\": 2}"),
+               size=(9000, "how many problems to make"))
     cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__, own)
     choose("task", cfg["task"], tasks())
     folder, cfg["n_val"], name = Path(cfg["data"]), cfg["n_val"] or 300, cfg["task"]

@@ -112,7 +112,7 @@ def make_problems(cfg):
 
 def main(argv):
     n_val = f"--n_val={read_json(HERE / 'defaults.json')['n_val']}"
-    own = dict(gym_problems.SIZE, size=(4600, gym_problems.SIZE["size"][1]))
+    own = dict(size=(4600, "how many problems to make"))
     cfg = parse([f"--data={os.path.relpath(HERE)}", n_val, *argv], __doc__, own)
     data = Path(cfg["data"])
     base, is_named = data / "base", any(word.startswith("--model=") for word in argv)
