@@ -9,6 +9,7 @@ import random
 from config import BadInput
 from core import sandbox
 from core.log import save_json
+from core.probe import first_line
 from core.problems import set_hash, write_problems
 
 INSTRUCTION = "\n\nGive your final answer between <answer> and </answer>."
@@ -28,11 +29,9 @@ def tasks():
     return sorted(DATASETS.keys() - LEFT_OUT)
 
 
-def draw(name, args, count, seed, keep=lambda entry: True):
-    """Return `count` distinct entries of a task for which keep(entry) is true, or all there are.
-
-    Raise BadInput if the library refuses the parameters.
-    """
+def draw(name, args, count, seed, key=lambda entry: entry["question"]):
+    """Return `count` entries of a task with different key(entry), or all there are. An entry whose
+    key is "" is left out. Raise BadInput if the library refuses the parameters."""
     import reasoning_gym
     from tqdm import tqdm
     entries, stale = {}, 0
@@ -47,17 +46,15 @@ def draw(name, args, count, seed, keep=lambda entry: True):
     try:
         with tqdm(total=count, desc=name, unit="problem", mininterval=1, delay=2) as bar:
             for one in stream():
-                is_new = one["question"] not in entries and keep(one)
-                stale = 0 if is_new else stale + 1
-                if is_new:
-                    entries[one["question"]] = one
+                label, stale = key(one), stale + 1
+                if label and label not in entries:
+                    entries[label], stale = one, 0
                     bar.update()
                 if len(entries) == count or stale == STALE:
                     break
     except Exception as e:
-        reason = " ".join(str(e).split()) or type(e).__name__
         raise BadInput(f"--task={name} --task_args={json.dumps(args)}: reasoning-gym refuses "
-                       f"these parameters ({reason[:200]})") from None
+                       f"these parameters ({first_line(e)})") from None
     return list(entries.values())
 
 

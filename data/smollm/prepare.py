@@ -83,24 +83,18 @@ def make_base(folder):
     print(f"{folder}: {sum(p.numel() for p in model.parameters()):,} parameters, from {PACKAGE}")
 
 
+def sorted_terms(one):
+    """Return the sorted terms of a sum, which no two sums may share, or "" for a difference."""
+    expression = one["metadata"]["expression"]
+    return "" if "-" in expression else " ".join(sorted(expression.split(" + ")))
+
+
 def make_problems(cfg):
-    """Return the problems of MIX that reasoning-gym can grade.
-
-    No two sums have the same terms, not even in another order.
-    """
-    seen, problems = set(), []
-
-    def is_new(one):
-        terms = one["metadata"]["expression"].replace("+ ", "").replace("- ", "-").split()
-        unordered = " ".join(sorted(terms))
-        if unordered in seen or "-" in unordered:
-            return False
-        seen.add(unordered)
-        return True
-    total = sum(share for share, _ in MIX)
+    """Return the problems of MIX that reasoning-gym can grade."""
+    problems, total = [], sum(share for share, _ in MIX)
     for share, args in MIX:
         count = round((cfg["size"] + cfg["n_val"]) * share / total)
-        drawn = gym_problems.draw("chain_sum", args, count, cfg["seed"], is_new)
+        drawn = gym_problems.draw("chain_sum", args, count, cfg["seed"], sorted_terms)
         if len(drawn) < count:
             print(f"sums of {args['min_terms']} numbers: {len(drawn):,} instead of {count:,}, "
                   "because no two may have the same terms")
