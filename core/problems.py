@@ -23,12 +23,9 @@ def read_problems(path):
     try:
         lines = Path(path).read_bytes().split(b"\n")  # str.splitlines also splits at U+2028
     except OSError as e:
-        make = ""
-        if Path(path).parts[-3:-2] == ("splits",):  # DATA/splits/MODEL/NAME.jsonl
-            data, model = Path(path).parent.parent.parent, Path(path).parent.name
-            make = (f"; `bash run_sweep.sh easy` makes the splits of its model, sample.py "
-                    f"--model=... those of {model}") if data.is_dir() else f"; no folder {data}"
-        raise BadInput(f"{path}: cannot read this problem file ({e.strerror}){make}") from None
+        make = "; `bash run_sweep.sh easy` or sample.py makes the splits of a model"
+        raise BadInput(f"{path}: cannot read this problem file ({e.strerror})"
+                       + make * ("splits" in Path(path).parts)) from None
     problems, line_of = [], {}
     for i, line in enumerate(lines, 1):
         if not line.strip():
