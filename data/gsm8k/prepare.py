@@ -28,9 +28,8 @@ def main(argv):
     cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__, OWN)
     test, against = Path(cfg["data"]) / "test", []
     if not cfg["source"]:
-        words = [w for w in argv if not w.startswith(("--data=", "--against="))]
         # --model again, because the folder of the test problems has no defaults.json
-        prepare([f"--model={cfg['model'] or 'none'}", *words, f"--data={test}", "--against=none"],
+        prepare([f"--model={cfg['model'] or 'none'}", *argv, f"--data={test}", "--against=none"],
                 dict(GSM8K, name="gsm8k-test", source=FILE.format("test")), __doc__)
         against = [f"--against={test / 'problems.jsonl'}"]
     prepare([f"--data={cfg['data']}", *against, *argv], dict(GSM8K, source=FILE.format("train")),
