@@ -161,10 +161,8 @@ TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM
 def serve(kind):
     """Run the fork server of a Pool: read [seconds, gold, answer] lines, write a MESSAGE for each.
     A child grades, and is replaced if it dies or if its memory has grown."""
-    import logging
     import multiprocessing
     import resource
-    logging.disable(logging.CRITICAL)
     requests, replies = open(os.dup(0), "rb"), open(os.dup(1), "wb", 0)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # a library's output must not be read as a message
