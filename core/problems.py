@@ -35,9 +35,8 @@ def read_problems(path):
             problem = json.loads(line)
             if not isinstance(problem, dict):
                 raise ValueError
-        except (ValueError, RecursionError) as e:
-            why = "not UTF-8 text" if isinstance(e, UnicodeDecodeError) else "not a JSON object"
-            raise BadInput(f"{path}:{i}: {why}") from None
+        except (ValueError, RecursionError):
+            raise BadInput(f"{path}:{i}: not a JSON object in UTF-8") from None
         for field in ("id", "prompt", "answer"):
             value = problem.get(field)
             if finite(value) is None or not str(value).strip():

@@ -31,7 +31,7 @@ PROBLEM_FILES = [  # (content of p.jsonl, text of the error)
       for answer in ("", ', "answer": null', ', "answer": " "')),
     ('{"id": 1, "answer": "2"}\n', ":1: the problem has no prompt"),
     ('{"prompt": "1+1=", "answer": "2"}\n', ":1: the problem has no id"),
-    (b"\xff\xfe\x00", ":1: not UTF-8 text")]
+    (b"\xff\xfe\x00", ":1: not a JSON object in UTF-8")]
 RUN = ["--B_p=2", "--n=2", "--C=8", "--eval_every=4", "--samples=4"]  # two updates
 
 
