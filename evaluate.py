@@ -32,7 +32,7 @@ import verifier
 
 def find_run(path):
     """Return the folder of the run that `path`, a run, its model or checkpoint, is of, or None."""
-    for folder in (Path(path), *list(Path(path).parents)[:2]):
+    for folder in (Path(path), *Path(path).parents[:2]):
         if (folder / "log.jsonl").exists():
             return folder
     return None
@@ -45,7 +45,7 @@ def parse_like_run(argv):
     models = files(named[-1]) if named else []
     run, trained = next(filter(None, map(find_run, models)), None), {}
     if run:
-        header = next((r for r in read_log(run / "log.jsonl") if r.get("type") == "header"), {})
+        header = [*read_log(run / "log.jsonl"), {}][0]
         trained = identity(header.get("config", {}))
     words = [*(f"--{key}={value}" for key, value in trained.items()), *argv]
     cfg = parse(words + [f"--model={model}" for model in models[:1]], __doc__)

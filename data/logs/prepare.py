@@ -26,7 +26,7 @@ import statistics
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from config import BadInput, check, choose, config, derive, entry, read_json, set_key  # noqa: E402
 from core.log import atomic_write, read_log  # noqa: E402
 
