@@ -153,8 +153,8 @@ def training_column(rows, names, path):
 
 
 def resolve(name, rows, known):
-    """Return a run's config. B_p, n and seed come from `known`, the command line's keys, which are
-    completed, else from the run's name."""
+    """Return a run's config. known: the keys of the command line, to which B_p, n and seed are
+    added from the run's name if they are missing."""
     cfg = dict(config, lr_scaling="constant")
     for key in ("B_p", "n", "seed"):
         pattern = key.replace("_", "_?")
