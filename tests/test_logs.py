@@ -220,7 +220,7 @@ def test_verl_refuses(run, tmp_path, words, change, message):
 
 
 @pytest.mark.parametrize("source, text", [("verl", '{"step": 1, "loss": 2}\n'), ("verl", ""),
-    ("verl", '{"step": 1, "data"\n{"step": 2, "data": {}}\n'),
+    ("verl", '{"step": 1, "data"\n{"step": 2, "data": {}}\n'), ("trl", '{"log_history": [3]}'),
     ("trl", "{}"), ("trl", "{"), ("trl", '{"log_history": [{"loss": 1}]}'),
     ("trl", '{"log_history": [{"step": 0, "eval_reward": 1}]}'),
     ("wandb", ""), ("wandb", "Name,State,Runtime\na,finished,3\n"),

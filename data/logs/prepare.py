@@ -227,8 +227,10 @@ def main(argv):
     for path in [Path(word) for word in argv if not word.startswith("-")]:
         if not path.exists():
             raise BadInput(f"{path}: no such file")
-        runs = {name: rows for name, pairs in READERS[given["source"]](path).items()
-                if any(rows := by_step(pairs, path))}  # it has a step above 0
+        runs = {}
+        with contextlib.suppress(AttributeError, TypeError):  # JSON of another form
+            runs = {name: rows for name, pairs in READERS[given["source"]](path).items()
+                    if any(rows := by_step(pairs, path))}  # it has a step above 0
         if not runs:
             raise BadInput(f"{path}: expected a log of {given['source']} with updates")
         for name, rows in runs.items():
