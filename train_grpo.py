@@ -22,6 +22,7 @@ import contextlib
 import copy
 import dataclasses
 import fcntl
+import itertools
 import math
 import os
 import random
@@ -290,96 +291,84 @@ def check_engine(gap, cfg, device):
 # -------------------------------------------------------------------------------------------------
 # One update
 
-def gather_batch(part):
-    """Return the whole batch on every rank, with problems ordered by their numbers. It has the keys
-    of `part`: `numbers`, `prompts` and `rewards` (P, n) of P problems, the `length` (P n,) of each
-    response, and `tokens` and `logps` (N,) of all response tokens, row by row."""
-    import torch
-    if WORLD == 1:
-        return part
-    parts, n = [None] * WORLD, part["rewards"].shape[1]
-    torch.distributed.all_gather_object(parts, part)
-    groups = {}
-    for part in parts:
-        size = part["length"].view(-1, n).sum(1).tolist()  # tokens of each problem
-        columns = zip(part["prompts"], part["rewards"], part["length"].split(n),
-                      part["tokens"].split(size), part["logps"].split(size))
-        groups |= dict(zip(part["numbers"], columns))
-    prompts, rewards, *flat = zip(*[groups[j] for j in sorted(groups)])
-    return dict(zip(("length", "tokens", "logps"), map(torch.cat, flat)),
-                numbers=sorted(groups), prompts=prompts, rewards=torch.stack(rewards))
-
-
-def loss_rows(batch, cfg):
-    """Return (rows, in_policy, in_reg, N) of the whole batch.
-
-    rows: the indices of the rows in the loss. Without KL term, entropy term and critic, rows whose
-    advantage is 0 are left out, but their tokens count in N[0] and N[1]. in_policy, in_reg (P n,):
-    which rows are in the policy term, and in the KL and entropy terms (zero_var_filter). N: tokens
-    of the policy term, of the KL and entropy terms, and of `rows`.
-    """
-    import torch
-    rewards, lengths = batch["rewards"], batch["length"]
-    n = rewards.shape[1]
-    rows, n_train = torch.arange(len(rewards) * n), cfg["n_train"] or n
-    # decoupled baseline: all n rollouts give the mean and std; a random n_train are in the loss
-    if n_train < n:
-        rows = []
-        for g, j in enumerate(batch["numbers"]):
-            rng = random.Random(f"n_train {cfg['seed']} {batch['step']} {j}")
-            rows += [g * n + i for i in sorted(rng.sample(range(n), n_train))]
-        rows = torch.tensor(rows)
-    mixed = mixed_groups(rewards).repeat_interleave(n)
-    in_policy = mixed | (cfg["zero_var_filter"] not in ("policy", "all"))
-    in_reg = mixed | (cfg["zero_var_filter"] not in ("reg", "all"))
-    N_policy, N_reg = [int((lengths * mask)[rows].sum()) for mask in (in_policy, in_reg)]
-    if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
-        rows = rows[batch["advantages"][rows] != 0]
-    return rows, in_policy, in_reg, [N_policy, N_reg, int(lengths[rows].sum())]
-
-
-def pack_batch(batch, cfg, device):
-    """Return (tensors, N, has_rows) for the R rollouts whose loss this rank computes.
-
-    tensors: a dict over the R rollouts or all tokens of their responses, on `device` except for
-    `ids`. N: the counts of `loss_rows`, over all ranks. has_rows: False if no rollout is left for
-    this rank; the tensors then hold a dummy row, because FSDP needs a pass from every rank. batch:
-    `step` and, of this rank's P problems, `prompts` (lists of ids), `rollouts` (of
-    engine.generate), `rewards` (P, n) and `numbers`, their positions in the whole batch.
+def gather_batch(batch):
+    """Return (prompts, rewards (P, n), length (P n,), tokens, logps) of the whole batch, on every
+    rank. tokens and logps (N,) are those of all responses, row by row. batch: as in `update_parts`.
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
     inside = token_positions(torch.zeros_like(roll["length"]), roll["length"])
-    numbers, step = batch.get("numbers", range(len(batch["rewards"]))), batch["step"]
-    batch = gather_batch(dict(numbers=numbers, prompts=batch["prompts"], rewards=batch["rewards"],
-                              length=roll["length"], tokens=roll["tokens"][inside],
-                              logps=roll["logps"][inside]))
-    A, lengths = advantages(batch["rewards"]).flatten(), batch["length"]  # (P n,)
-    rows, in_policy, in_reg, N = loss_rows(batch | dict(step=step, advantages=A), cfg)
-    rows = rows[sorted(deal_rows(lengths[rows].tolist(), WORLD)[RANK])]
-    has_rows = len(rows) > 0
-    if not has_rows:
-        rows = torch.zeros(1, dtype=torch.long)
+    part = (batch["prompts"], batch["rewards"], roll["length"], roll["tokens"][inside],
+            roll["logps"][inside])
+    if WORLD == 1:
+        return part
+    parts, ranks = [None] * WORLD, []
+    torch.distributed.all_gather_object(parts, part)
+    for prompts, rewards, length, tokens, logps in parts:
+        size = length.view(-1, n).sum(1).tolist()  # tokens of each problem
+        ranks.append(zip(prompts, rewards, length.split(n), tokens.split(size), logps.split(size)))
+    # problem j of the batch is number j // WORLD of rank j % WORLD
+    prompts, rewards, *flat = zip(*itertools.chain.from_iterable(zip(*ranks)))
+    return prompts, torch.stack(rewards), *map(torch.cat, flat)
 
-    length, problem = lengths[rows], rows // n
-    # (N,): where the tokens of this rank's rows are in the token list of the whole batch
-    _, token = token_positions((lengths.cumsum(0) - lengths)[rows], length)
-    prompt_length = torch.tensor([len(p) for p in batch["prompts"]])[problem]
-    # (N,): each token's row, and the token's index in its response
-    row, t = token_positions(torch.zeros_like(length), length)
-    # `ids` holds each row's prompt and response, padded at the end
-    ids = torch.zeros(len(rows), int((prompt_length + length).max()), dtype=torch.long)
-    prompts = torch.nn.utils.rnn.pad_sequence([torch.tensor(p) for p in batch["prompts"]],
-                                              batch_first=True)
-    width = min(prompts.shape[1], ids.shape[1])
-    ids[:, :width] = prompts[problem, :width]
-    ids[row, prompt_length[row] + t] = batch["tokens"][token]
-    flat = dict(prompt_length=prompt_length, length=length, problem=problem,
-                start=length.cumsum(0) - length, reward=batch["rewards"].flatten()[rows],
-                logp_engine=batch["logps"][token], advantage=A[rows][row],
-                in_policy=in_policy[rows][row], in_reg=in_reg[rows][row])
-    flat = {name: tensor.to(device) for name, tensor in flat.items()}
-    return flat | dict(ids=ids), N, has_rows
+
+def loss_rows(rewards, length, advantage, step, cfg):
+    """Return (rows, in_policy, in_reg, N) of a whole batch: rewards (P, n), length and advantage
+    (P n,).
+
+    rows: the indices of the rows in the loss. Without KL term, entropy term and critic, rows whose
+    advantage is 0 are left out, but their tokens count in N[0] and N[1]. in_policy, in_reg (P n,):
+    which rows are in the policy term, and in the KL and entropy terms (zero_var_filter). N: tokens
+    of the policy term, of the KL and entropy terms, and of `rows`. The first two are at least 1, so
+    a term without tokens is 0, not 0 / 0.
+    """
+    import torch
+    n, rows = rewards.shape[1], []
+    # decoupled baseline: all n rollouts give the mean and std; a random n_train are in the loss
+    for j in range(len(rewards)):
+        rng = random.Random(f"n_train {cfg['seed']} {step} {j}")
+        rows += [j * n + i for i in sorted(rng.sample(range(n), cfg["n_train"] or n))]
+    rows, mixed = torch.tensor(rows), mixed_groups(rewards).repeat_interleave(n)
+    in_policy = mixed | (cfg["zero_var_filter"] not in ("policy", "all"))
+    in_reg = mixed | (cfg["zero_var_filter"] not in ("reg", "all"))
+    N = [max(1, int((length * mask)[rows].sum())) for mask in (in_policy, in_reg)]
+    if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
+        rows = rows[advantage[rows] != 0]
+    return rows, in_policy, in_reg, [*N, int(length[rows].sum())]
+
+
+def update_parts(model, batch, cfg):
+    """Return (parts, N): this rank's micro-batches of an update, and the counts of `loss_rows`.
+
+    batch: `step` and, of this rank's P problems, `prompts` (lists of ids), `rollouts` (of
+    engine.generate) and `rewards` (P, n). A micro-batch is a namespace of R rows with N tokens on
+    the model's device: prompt_length, length, reward (R,), logp_engine, advantage, in_policy,
+    in_reg (N,). Its `ids` (R, L), prompts and responses, stay on the host. dummy: it does not
+    count. All ranks must call FSDP equally often, so some ranks get micro-batches of a dummy row.
+    """
+    import torch
+    from core import packing
+    prompts, rewards, length, tokens, logps = gather_batch(batch)
+    A, n = advantages(rewards).flatten(), rewards.shape[1]
+    rows, in_policy, in_reg, N = loss_rows(rewards, length, A, batch["step"], cfg)
+    rows = rows[sorted(deal_rows(length[rows].tolist(), WORLD)[RANK])]
+    prompt_length = torch.tensor([len(p) for p in prompts]).repeat_interleave(n)
+    total = (prompt_length + length)[rows].tolist()
+    cut = [rows[part] for part in micro_batches(total, cfg["micro_tokens"],
+                                                packing.is_packed(model))]
+    count = int(max(1, *all_reduce([len(cut)], "MAX")))
+    tokens, logps = tokens.split(length.tolist()), logps.split(length.tolist())
+    of_rows = dict(prompt_length=prompt_length, length=length, reward=rewards.flatten())
+    of_tokens, parts = dict(advantage=A, in_policy=in_policy, in_reg=in_reg), []
+    for rows in cut + [torch.tensor([0])] * (count - len(cut)):
+        part = {name: x[rows] for name, x in of_rows.items()}
+        part |= {name: x[rows].repeat_interleave(length[rows]) for name, x in of_tokens.items()}
+        part["logp_engine"] = torch.cat([logps[i] for i in rows.tolist()])
+        ids = [torch.cat([torch.tensor(prompts[i // n]), tokens[i]]) for i in rows.tolist()]
+        part = {name: x.to(model.device) for name, x in part.items()}
+        part["ids"] = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        parts.append(types.SimpleNamespace(**part, dummy=len(parts) >= len(cut)))
+    return parts, N
 
 
 @dataclasses.dataclass
@@ -414,35 +403,10 @@ def optimizer_step(trained, grad_clip):
     return norms[0] if good else float("nan")
 
 
-def update_parts(model, flat, cfg, has_rows):
-    """Return the micro-batches of an update, a list of namespaces.
-
-    rows: the arguments of `response_states`, with ids not yet on the model's device. reward (R,),
-    logp_engine, advantage, in_policy, in_reg (N,): as in `pack_batch`. dummy: it does not count.
-    All ranks must call FSDP equally often, so a rank with fewer micro-batches repeats its last one.
-    """
-    import torch
-    from core import packing
-    parts, total = [], (flat["prompt_length"] + flat["length"]).tolist()
-    for part in micro_batches(total, cfg["micro_tokens"], packing.is_packed(model)):
-        rows = torch.tensor(part, device=model.device)
-        prompt_length, length = flat["prompt_length"][rows], flat["length"][rows]
-        ids = flat["ids"][part, :int((prompt_length + length).max())]
-        _, token = token_positions(flat["start"][rows], length)
-        names = "logp_engine", "advantage", "in_policy", "in_reg"
-        parts.append(types.SimpleNamespace(
-            rows=dict(ids=ids, prompt_length=prompt_length, length=length),
-            dummy=not has_rows, reward=flat["reward"][rows],
-            **{name: flat[name][token] for name in names}))
-    missing = int(all_reduce([len(parts)], "MAX")[0] - len(parts))
-    last = vars(parts[-1]) | dict(dummy=True)
-    return parts + [types.SimpleNamespace(**last) for _ in range(missing)]
-
-
 def run_part(function, model, part, **settings):
     """Call `function`, token_logps or token_values, on a micro-batch, and return its result."""
-    rows = dict(part.rows, ids=part.rows["ids"].to(model.device))
-    return call_sharded(function, model)(**rows, **settings)
+    return call_sharded(function, model)(part.ids.to(model.device), part.prompt_length,
+                                         part.length, **settings)
 
 
 def set_critic_targets(critic, parts, N, cfg):
@@ -451,11 +415,11 @@ def set_critic_targets(critic, parts, N, cfg):
     for part in parts:
         with torch.no_grad():
             part.value_old = run_part(token_values, critic, part, dtype=cfg["dtype"])
-        length = part.rows["length"]
-        row, t = token_positions(torch.zeros_like(length), length)
-        values = part.value_old.new_zeros(len(length), int(length.max()))
-        values[row, t] = part.value_old
-        A = gae(values, part.reward.to(values.dtype), length, cfg["gamma"], cfg["lam"])[row, t]
+        inside = token_positions(torch.zeros_like(part.length), part.length)
+        values = part.value_old.new_zeros(len(part.length), int(part.length.max()))
+        values[inside] = part.value_old
+        A = gae(values, part.reward.to(values.dtype), part.length, cfg["gamma"],
+                cfg["lam"])[inside]
         part.advantage, part.target = A, A + part.value_old
 
     def sum_over_tokens(term):
@@ -498,15 +462,13 @@ def set_lr(learner, cfg, m):
 def update(learner, batch, cfg):
     """Make cfg["updates"] steps of AdamW, each on the whole batch. Return a dict for the log.
 
-    batch: as in `pack_batch`. A loss term is a sum over tokens, divided by its tokens on all ranks
-    and in all micro-batches, so neither changes the result. Means over the N tokens of the loss are
-    None if N = 0. grad_norm is nan if a step was skipped.
+    batch: as in `update_parts`. A loss term is a sum over tokens, divided by its tokens on all
+    ranks and in all micro-batches, so neither changes the result. Means over the N tokens of the
+    loss are None if N = 0. grad_norm is nan if a step was skipped.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
-    flat, (N_policy, N_reg, N), has_rows = pack_batch(batch, cfg, model.device)
-    N_policy, N_reg = max(1, N_policy), max(1, N_reg)  # a term without tokens is 0, not 0 / 0
-    parts = update_parts(model, flat, cfg, has_rows)
+    parts, (N_policy, N_reg, N) = update_parts(model, batch, cfg)
     if critic:
         set_critic_targets(critic, parts, N, cfg)
     settings = dict(temperature=cfg["temperature"], micro_logits=cfg["micro_logits"],
@@ -1056,7 +1018,7 @@ def main(argv):
             # 3. advantages, loss, cfg["updates"] steps of AdamW
             t1 = time.time()
             lr = set_lr(learner, cfg, m)
-            batch = dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=m, numbers=mine)
+            batch = dict(prompts=prompts, rollouts=rollouts, rewards=rewards, step=m)
             fields = update(learner, batch, cfg)
             generator.load(full_weights(learner.model))
 

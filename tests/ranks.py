@@ -44,7 +44,7 @@ def main(folder, batch, out):
     rows = torch.tensor([j * n + i for j in mine for i in range(n)])
     rollouts = {key: torch.tensor(value)[rows] for key, value in whole["rollouts"].items()}
     part_of_rank = dict(prompts=[whole["prompts"][j] for j in mine],
-        rewards=torch.tensor(whole["rewards"])[list(mine)], rollouts=rollouts, numbers=mine, step=1)
+        rewards=torch.tensor(whole["rewards"])[list(mine)], rollouts=rollouts, step=1)
     saved = {}
     for name, words in CASES.items():
         # micro_tokens is so small that one rank has more micro-batches than another

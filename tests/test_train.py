@@ -409,8 +409,8 @@ def test_decoupled_baseline(policy, batch, terms):
     cfg, old, choices = settings(**BOTH, zero_var_filter="policy", n_train=2), terms(0.6), set()
     for step in range(1, 7):
         part = dict(batch, step=step)
-        rows = train_grpo.loss_rows(
-            dict(part, numbers=range(5), length=batch["rollouts"]["length"]), cfg)[0].tolist()
+        rows = train_grpo.loss_rows(batch["rewards"], batch["rollouts"]["length"], None, step,
+                                    cfg)[0].tolist()
         assert [i // 3 for i in rows] == [g for g in range(5) for _ in range(2)]
         loss, _ = slow_loss(old, batch["rewards"], cfg, rows, old)
         grad, _ = step_of(policy, part, cfg)
@@ -676,14 +676,16 @@ def test_a_run_and_its_log(straight):
     assert end == dict(type="end", status="budget", rollouts=C)
 
 
-def test_the_ids_of_an_update_stay_on_the_host():
+def test_the_ids_of_an_update_stay_on_the_host(policy):
     """A GPU gets the ids of one micro-batch, because those of all rows take gigabytes."""
     batch = dict(prompts=[[5, 6], [7]], rewards=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), step=1,
                  rollouts=dict(tokens=torch.full((4, 9), 3), logps=torch.zeros(4, 9),
                                length=torch.tensor([9, 2, 1, 4])))
-    flat, _, has_rows = train_grpo.pack_batch(batch, parse(["--n=2", "--B_p=2"]), "meta")
-    assert has_rows and flat.pop("ids").device.type == "cpu"
-    assert {tensor.device.type for tensor in flat.values()} == {"meta"}
+    model = copy.deepcopy(policy[0]).to("meta")
+    (part,), _ = train_grpo.update_parts(model, batch, parse(["--n=2", "--B_p=2"]))
+    part = vars(part)
+    assert not part.pop("dummy") and part.pop("ids").device.type == "cpu"
+    assert {tensor.device.type for tensor in part.values()} == {"meta"}
 
 
 def test_rows_are_dealt_by_length():
@@ -1063,15 +1065,15 @@ def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch)
     """Without KL, entropy and critic, rows with advantage 0 are dropped, whatever their rewards."""
     cfg, even = settings(kl_coef=0.0, entropy_coef=0.0), equal_rewards(batch)
     monkeypatch.setattr(train_grpo, "advantages", lambda rewards: rewards - 0.25)
-    flat, counts, _ = train_grpo.pack_batch(even, cfg, "cpu")
-    assert len(flat["length"]) == 15 and set(flat["advantage"].tolist()) == {0.75, -0.25}
-    assert counts == [flat["length"].sum()] * 3 and step_of(policy, even, cfg)[0].norm() > 0.01
+    (part,), counts = train_grpo.update_parts(policy[0], even, cfg)
+    assert len(part.length) == 15 and set(part.advantage.tolist()) == {0.75, -0.25}
+    assert counts == [part.length.sum()] * 3 and step_of(policy, even, cfg)[0].norm() > 0.01
     # only one row of each group has an advantage; the denominator is still the whole batch
     monkeypatch.setattr(train_grpo, "advantages",
                         lambda rewards: (rewards > 2) + torch.tensor([1.0, 0, 0]))
-    flat, counts, _ = train_grpo.pack_batch(even, cfg, "cpu")
-    assert flat["problem"].tolist() == [0, 1, 2, 3, 4]
-    assert counts[0] == even["rollouts"]["length"].sum() and counts[2] == flat["length"].sum()
+    (part,), counts = train_grpo.update_parts(policy[0], even, cfg)
+    assert sorted(part.prompt_length.tolist()) == [1, 3, 5, 7, 9]
+    assert counts[0] == even["rollouts"]["length"].sum() and counts[2] == part.length.sum()
 
 
 def fractions(problem, text, cfg):

@@ -108,13 +108,11 @@ def difference(model, batch, n, cfg):
 
     from core import packing
     import train_grpo
-    results = []
+    part, results = train_grpo.update_parts(model, batch, cfg)[0][0], []
     for implementation in ("sdpa", "packed"):
         packing.pack(model)
         model.config._attn_implementation = implementation
-        flat, *_ = train_grpo.pack_batch(batch, cfg, model.device)
-        rows = (flat[key][:8].to(model.device) for key in ("ids", "prompt_length", "length"))
-        logp, entropy = train_grpo.token_logps(model, *rows, 0.6)
+        logp, entropy = train_grpo.run_part(train_grpo.token_logps, model, part, temperature=0.6)
         (logp.mean() + 1e-3 * entropy.mean()).backward()
         grad = torch.cat([p.grad.flatten() for p in model.parameters()])
         results.append((logp.detach(), grad))
