@@ -243,7 +243,7 @@ def token_values(critic, ids, prompt_length, length, dtype="auto"):
     """Return the critic's value before each response token, (N,). See `response_states`."""
     with autocast(ids.device, dtype):
         hidden, _ = response_states(critic, ids, prompt_length, length)
-        return models.value_head(critic)(hidden).float().sum(-1)  # (N, 1) -> (N,)
+        return critic.get_output_embeddings()(hidden).float().sum(-1)  # (N, 1) -> (N,)
 
 
 def check_log_probs(model, prompt, cfg):
@@ -691,7 +691,7 @@ class Run:
         bf16 = cuda and models.is_bf16(cfg["dtype"], device)  # frozen weights are bf16
         awake = False
         if cuda:
-            shapes = models.load_weights("AutoModelForCausalLM", base, "meta")
+            shapes = models.load_weights(base, "meta")
             cfg, awake = memory_settings(shapes, cfg, device, name)
             self.cfg = cfg
         model, self.tokenizer = models.load_model(
@@ -932,7 +932,8 @@ def build_learner(model, ref, critic, cfg, device, base):
         if m and WORLD > 1:
             models.shard_model(m, device, forward, cfg["dtype"])
         if m and m.device.type == "meta":
-            models.load_shards(m, base, device)
+            load = models.load_critic if m is critic else models.load_weights
+            models.load_shards(m, load, base, device)
 
     def adamw(m):
         return torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], fused=True,

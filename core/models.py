@@ -26,8 +26,6 @@ from core import lora
 from core.log import save_json
 from core.probe import first_line
 
-# Parameters of a critic's head, which begins at zero and is in no model's files
-HEAD = ("score.", "classifier.")
 # torchrun sets RANK and WORLD_SIZE; without torchrun, a run is rank 0 of 1
 RANK, WORLD = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
 
@@ -142,22 +140,19 @@ def model_folder(path):
     raise BadInput(f"--model={path}: the run has neither an exported model nor a checkpoint yet")
 
 
-def load_weights(kind, path, device="cpu", **settings):
-    """Return the model of a folder, hub name or checkpoint as transformers' class `kind`, in fp32
-    and eval mode, or raise BadInput.
-
-    On the device "meta" it has shapes only, and `load_shards` sets weights and buffers after the
-    model is sharded. A critic's head has no useful values. settings: they override config.json.
+def load_weights(path, device="cpu"):
+    """Return the causal LM of a folder, hub name or checkpoint, in fp32 and eval mode, or raise
+    BadInput. On the device "meta" it has shapes only, and `load_shards` sets weights and buffers
+    after the model is sharded.
     """
     import torch
     with load_errors(check_model_path(path)) as transformers:
         if device == "meta":
-            return model_without_weights(kind, path, "meta", **settings)
+            return model_without_weights(path, "meta")
         if not is_checkpoint(path):
-            model, loading = getattr(transformers, kind).from_pretrained(
-                path, dtype=torch.float32, output_loading_info=True, **settings)
-            if missing := sorted(name for name in loading["missing_keys"]
-                                 if not name.startswith(HEAD)):
+            model, loading = transformers.AutoModelForCausalLM.from_pretrained(
+                path, dtype=torch.float32, output_loading_info=True)
+            if missing := sorted(loading["missing_keys"]):
                 raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
                                f"{missing[0]}")
             if extra := [key for key in loading["unexpected_keys"] if "lm_head" not in key]:
@@ -173,31 +168,29 @@ def load_weights(kind, path, device="cpu", **settings):
             now = weights_hash(adapters["model"])
             if adapters.get("weights", now) != now:
                 raise BadInput(f"{path}: {adapters['model']} has changed since training")
-            base = load_weights(kind, adapters["model"], **settings)
-            model = lora.add_adapters(base, adapters["rank"])
+            model = lora.add_adapters(load_weights(adapters["model"]), adapters["rank"])
             read_tensors(trained_tensors(model), path)
             lora.merge_adapters(model)
         else:
-            model = model_without_weights(kind, path, "cpu", **settings)
+            model = model_without_weights(path, "cpu")
             tensors = {name: p.detach() for name, p in model.named_parameters()}  # frozen ones too
-            read_tensors({name: tensor for name, tensor in (tensors | stored_buffers(model)).items()
-                          if not name.startswith(HEAD)}, path)
+            read_tensors(tensors | stored_buffers(model), path)
         return model.to(device)
 
 
-def model_without_weights(kind, path, device, **settings):
-    """Return a model of the config at `path`, in fp32 and eval mode, whose weights mean nothing."""
+def model_without_weights(path, device):
+    """Return a causal LM of the config at `path`, in fp32 and eval mode, whose weights mean nothing."""
     import torch
     import transformers
     from transformers.initialization import no_init_weights
-    model_config = transformers.AutoConfig.from_pretrained(path, **settings)
+    model_config = transformers.AutoConfig.from_pretrained(path)
     with torch.device(device), no_init_weights():
-        model = getattr(transformers, kind).from_config(model_config, dtype=torch.float32).eval()
+        model = transformers.AutoModelForCausalLM.from_config(model_config,
+                                                              dtype=torch.float32).eval()
     model.tie_weights()
     # without generation_config.json, keep the settings of the model's config
-    if model.can_generate():
-        with contextlib.suppress(OSError):
-            model.generation_config = transformers.GenerationConfig.from_pretrained(path)
+    with contextlib.suppress(OSError):
+        model.generation_config = transformers.GenerationConfig.from_pretrained(path)
     return model
 
 
@@ -225,16 +218,16 @@ def trained_tensors(model):
     return trained if lora.adapter_layers(model) else trained | stored_buffers(model)
 
 
-def load_shards(model, path, device):
+def load_shards(model, load, path, device):
     """Set the weights and buffers of a sharded model that is on the meta device, in place. Every
-    rank must call this: rank 0 reads the whole model at `path` and sends each rank its shards."""
+    rank must call this: rank 0 reads the whole model by load(path) and sends each rank its shards.
+    """
     import torch
     from torch.distributed.tensor import DTensor, distribute_tensor
     model.to_empty(device=device)
     model.tie_weights()
     if RANK == 0:
-        whole = (load_weights("AutoModelForCausalLM", path) if model.can_generate()
-                 else load_critic(path, "cpu"))
+        whole = load(path)
         tensors = dict(whole.named_parameters()) | dict(whole.named_buffers())
     for name, target in (*model.named_parameters(), *model.named_buffers()):
         target = target.detach()
@@ -247,7 +240,6 @@ def load_shards(model, path, device):
         else:
             torch.distributed.broadcast(tensor, 0)
         target.copy_(tensor)
-    return model
 
 
 def read_tensors(tensors, folder):
@@ -263,7 +255,7 @@ def load_model(path, device="auto"):
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = load_tokenizer(path)
-    return load_weights("AutoModelForCausalLM", path, device), tokenizer
+    return load_weights(path, device), tokenizer
 
 
 def is_bf16(dtype, device):
@@ -271,19 +263,16 @@ def is_bf16(dtype, device):
     return dtype == "bf16" or (dtype == "auto" and str(device).startswith("cuda"))
 
 
-def load_critic(path, device):
-    """Return PPO's critic: the base model with an output layer of zeros, one value per token. Raise
-    BadInput if transformers has none for this kind of model."""
+def load_critic(path, device="cpu"):
+    """Return PPO's critic: the base model with an output layer of zeros, one value per token."""
     import torch
-    critic = load_weights("AutoModelForTokenClassification", path, device, num_labels=1)
-    for p in value_head(critic).parameters():
+    critic = load_weights(path, device)
+    head = torch.nn.Linear(critic.get_output_embeddings().in_features, 1, device=device)
+    for p in head.parameters():
         torch.nn.init.zeros_(p)
+    critic.set_output_embeddings(head)
+    critic.config.tie_word_embeddings = False
     return critic
-
-
-def value_head(critic):
-    """Return the output layer of a critic, which transformers calls `score` or `classifier`."""
-    return critic.score if hasattr(critic, "score") else critic.classifier
 
 
 # -------------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def policy(tiny):
     with torch.no_grad():
         for p in model.parameters():
             p += 0.03 * torch.randn(p.shape, generator=noise, dtype=p.dtype)
-        for p in critic.score.parameters():  # zeros until now
+        for p in critic.lm_head.parameters():  # zeros until now
             p.copy_(0.3 * torch.randn(p.shape, generator=noise, dtype=p.dtype))
     return model, ref, critic
 
