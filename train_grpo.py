@@ -40,7 +40,7 @@ import verifier
 from config import BadInput, choose, derive, entry, parse
 from core import cost, engine, evaluation, lora, machine, models
 from core.log import DIVERGED, append, finished, progress, read_log
-from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights
+from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights, notify
 from core.probe import first_line
 from core.problems import encode, read_problems, set_hash, subset
 
@@ -543,10 +543,10 @@ def memory_settings(model, cfg, device, engine_name):
         cfg = cost.fitted(s, cfg, WORLD, card - (runs > 1) * min(full, card / 2), engine_name)
         need = cost.update_bytes(s, cfg, WORLD, engine_name)
         again = cfg["activation_checkpointing"] == "true"
-        if RANK == 0 and before == "auto":
-            print(f"memory: an update computes activations {'again' if again else 'once'}, with "
-                  f"micro_tokens={cfg['micro_tokens']}; about {need / 1e9:.0f} of "
-                  f"{card / 1e9:.0f} GB", file=sys.stderr)
+        if before == "auto":
+            notify(f"memory: an update computes activations {'again' if again else 'once'}, with "
+                   f"micro_tokens={cfg['micro_tokens']}; about {need / 1e9:.0f} of "
+                   f"{card / 1e9:.0f} GB")
     elif cfg["activation_checkpointing"] == "auto":
         cfg = dict(cfg, activation_checkpointing="true")
     P, body = [sum(p.numel() for p in m.parameters()) for m in (model, model.base_model)]
@@ -555,10 +555,10 @@ def memory_settings(model, cfg, device, engine_name):
     parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, 2 if bf16 else 4)
     held = sum(parts.values()) - parts["gradients"]
     need = max(need, held + parts["gradients"], held + (2 if bf16 else 4) * P)
-    if RANK == 0 and need + some * (runs > 1) > card:
-        print(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB"
-              + f" and {some / 1e9:.0f} for its engine" * (runs > 1)
-              + ", so it may not fit (python -m core.cost)", file=sys.stderr)
+    if need + some * (runs > 1) > card:
+        notify(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB"
+               + f" and {some / 1e9:.0f} for its engine" * (runs > 1)
+               + ", so it may not fit (python -m core.cost)")
     # next to an update, which takes up to 1 / FULL of the estimate if it keeps activations
     room = cost.usable_bytes(card) - need / (
         cost.FULL if cfg["activation_checkpointing"] == "false" else 1)
@@ -611,9 +611,9 @@ class Run:
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluation.read_sets(cfg["val_set"], first="val")
         # a batch that is larger than the training set spans several epochs
-        if cfg["B_p"] > len(self.problems) and RANK == 0:
-            print(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so a "
-                  "batch has some of them several times", file=sys.stderr)
+        if cfg["B_p"] > len(self.problems):
+            notify(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so "
+                   "a batch has some of them several times")
         sets = [("val_set", *item) for item in self.vals.items()]
         sets += [("pass_at", "the training set", self.problems)] * bool(cfg["pass_at"])
         for key, name, problems in sets:
@@ -639,8 +639,8 @@ class Run:
         except (BlockingIOError, PermissionError):
             raise BadInput(f"{self.folder}: another process is training in this folder") from None
         except OSError as e:
-            print(f"{path}: cannot be locked ({e.strerror}), so do not start a second process in "
-                  "this folder", file=sys.stderr)
+            notify(f"{path}: cannot be locked ({e.strerror}), so do not start a second process in "
+                   "this folder")
         records = read_log(path)
         self.header = next((r for r in records if r.get("type") == "header"), None)
         if self.header:
@@ -657,7 +657,7 @@ class Run:
     def warn_of_other_code(self):
         """Warn if the run was begun with other code."""
         if text := machine.mixed_code({self.header.get("commit")}):
-            print(f"{self.folder}: this run was {text}", file=sys.stderr)
+            notify(f"{self.folder}: this run was {text}")
 
     def write(self, record):
         """Append a record to the log; rank 0 only. After a header or an update, store the sizes of
@@ -737,9 +737,9 @@ class Run:
         for key, updates in asked.items():
             for m in sorted(updates - set(state.get(key, ()))):
                 there = key == "keep" and models.checkpoint_path(folder, m).exists()
-                if m < max(state["step"], key == "keep") and not there and RANK == 0:
-                    print(f"{folder}: --{key}_at: update {m} is past, so it is not "
-                          f"{'kept' if key == 'keep' else 'evaluated'}", file=sys.stderr)
+                if m < max(state["step"], key == "keep") and not there:
+                    notify(f"{folder}: --{key}_at: update {m} is past, so it is not "
+                           f"{'kept' if key == 'keep' else 'evaluated'}")
             state[key] = sorted(updates | set(state.get(key, ())))
         # a checkpoint holds the adapters but not the base model, so `state` must name that model
         if cfg["lora_rank"]:
@@ -782,8 +782,8 @@ class Run:
                 time=time.strftime("%Y-%m-%dT%H:%M:%S%z")))
         else:
             self.warn_of_other_code()
-        print(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={self.M} C={self.B * self.M} "
-              f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}", file=sys.stderr)
+        notify(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={self.M} C={self.B * self.M} "
+               f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}")
 
     def batch(self, m, mine):
         """Return (index, problems, prompts, seeds): the indices of the problems of update m, and
@@ -905,8 +905,7 @@ class Run:
             if status == "budget" and not cfg["keep_last"]:
                 models.keep_checkpoints(self.folder, 0, self.state["keep"])
             ended = "budget used" if status == "budget" else status
-            print(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}",
-                  file=sys.stderr)
+            notify(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}")
         # vLLM destroys the process group at exit
         if WORLD > 1 and self.engine_name == "hf":
             import torch
@@ -922,8 +921,8 @@ def build_learner(model, ref, critic, cfg, device, base):
     if ref is not model:
         passes.append((ref, token_logps))
     if why := packing.why_padded(model, device, models.is_bf16(cfg["dtype"], device)):
-        if RANK == 0 and device != "cpu":
-            print(f"an update pads its rows, because {why}", file=sys.stderr)
+        if device != "cpu":
+            notify(f"an update pads its rows, because {why}")
     for m, forward in passes:
         if m and not why:
             packing.pack(m)

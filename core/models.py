@@ -30,6 +30,12 @@ from core.probe import first_line
 RANK, WORLD = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
 
 
+def notify(text):
+    """Print a line to stderr, on rank 0 only."""
+    if RANK == 0:
+        print(text, file=sys.stderr)
+
+
 # -------------------------------------------------------------------------------------------------
 # Loading
 
@@ -124,7 +130,7 @@ def newest_checkpoint(run):
             checkpoint_state(path)
             return path
         except (OSError, ValueError, KeyError, TypeError) as e:
-            print(f"{path}: not a whole checkpoint ({type(e).__name__}), skipped", file=sys.stderr)
+            notify(f"{path}: not a whole checkpoint ({type(e).__name__}), skipped")
 
 
 def model_folder(path):
@@ -156,8 +162,8 @@ def load_weights(path, device="cpu"):
                 raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
                                f"{missing[0]}")
             if extra := [key for key in loading["unexpected_keys"] if "lm_head" not in key]:
-                print(f"{path}: the model does not use {len(extra)} weights of its files, such as "
-                      f"{min(extra)}", file=sys.stderr)
+                notify(f"{path}: the model does not use {len(extra)} weights of its files, such as "
+                       f"{min(extra)}")
             head, words = model.get_output_embeddings(), model.get_input_embeddings()
             if head and model.config.get_text_config().tie_word_embeddings and (
                     head.weight is not words.weight):
@@ -179,7 +185,7 @@ def load_weights(path, device="cpu"):
 
 
 def model_without_weights(path, device):
-    """Return a causal LM of the config at `path`, in fp32 and eval mode, whose weights mean nothing."""
+    """Return a causal LM of the config at `path`, in fp32 and eval mode, without useful weights."""
     import torch
     import transformers
     from transformers.initialization import no_init_weights
