@@ -175,13 +175,6 @@ def micro_batches(lengths, micro_tokens, packed=False):
     return batches
 
 
-def deal_rows(lengths, ranks):
-    """Deal rows to ranks by length; return a list of row indices for each rank, longest first.
-    Ranks process micro-batches in lockstep, so rows of similar lengths go together."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    return [order[rank::ranks] for rank in range(ranks)]
-
-
 def token_positions(start, length):
     """Return (row, position), both (N,), of all tokens, length[i] of row i from start[i] on: start
     [2, 1] and length [1, 2] give row [0, 1, 1] and position [2, 1, 2]."""
@@ -351,7 +344,9 @@ def update_parts(model, batch, cfg):
     prompts, rewards, length, tokens, logps = gather_batch(batch)
     A, n = advantages(rewards).flatten(), rewards.shape[1]
     rows, in_policy, in_reg, N = loss_rows(rewards, length, A, batch["step"], cfg)
-    rows = rows[sorted(deal_rows(length[rows].tolist(), WORLD)[RANK])]
+    # deal rows by length, because ranks process micro-batches in lockstep
+    by_length = length[rows].argsort(descending=True, stable=True)
+    rows = rows[by_length[RANK::WORLD].sort().values]
     prompt_length = torch.tensor([len(p) for p in prompts]).repeat_interleave(n)
     total = (prompt_length + length)[rows].tolist()
     cut = [rows[part] for part in micro_batches(total, cfg["micro_tokens"],

@@ -688,12 +688,6 @@ def test_the_ids_of_an_update_stay_on_the_host(policy):
     assert {tensor.device.type for tensor in part.values()} == {"meta"}
 
 
-def test_rows_are_dealt_by_length():
-    assert train_grpo.deal_rows([9, 8, 7, 6, 5, 4], 2) == [[0, 2, 4], [1, 3, 5]]
-    assert train_grpo.deal_rows([5, 5, 9], 1) == [[2, 0, 1]]
-    assert train_grpo.deal_rows([3], 2) == [[0], []]
-
-
 def check_passes(log, cfg, problems):
     """Check the train_pass records of a finished run against its other records; return them.
 
