@@ -179,9 +179,9 @@ def token_positions(start, length):
     """Return (row, position), both (N,), of all tokens, length[i] of row i from start[i] on: start
     [2, 1] and length [1, 2] give row [0, 1, 1] and position [2, 1, 2]."""
     import torch
-    row = torch.repeat_interleave(torch.arange(len(length), device=length.device), length)
-    before = torch.repeat_interleave(length.cumsum(0) - length, length)  # tokens of the rows above
-    return row, torch.arange(len(row), device=length.device) - before + start[row]
+    end = (start + length)[:, None]
+    position = torch.arange(int(end.max()), device=length.device)
+    return ((start[:, None] <= position) & (position < end)).nonzero(as_tuple=True)
 
 
 def response_states(model, ids, prompt_length, length):
