@@ -616,7 +616,7 @@ class Run:
                                f"be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
-        self.last_eval, self.stop, self.log, self.header = "", [], None, None
+        self.last_eval, self.stop, self.log, self.header = "", [], None, {}
 
     def due(self, m, every):
         """Return whether what is repeated every `every` rollouts is due after update m."""
@@ -636,7 +636,7 @@ class Run:
             notify(f"{path}: cannot be locked ({e.strerror}), so do not start a second process in "
                    "this folder")
         records = read_log(path)
-        self.header = next((r for r in records if r.get("type") == "header"), None)
+        self.header = next((r for r in records if r.get("type") == "header"), {})
         if self.header:
             old, new = (config.identity(cfg) for cfg in (self.header["config"], self.cfg))
             if differ := ", ".join(f"{key}={old[key]} there, {value} now"
@@ -668,11 +668,11 @@ class Run:
         long, or if this kind of model cannot be trained."""
         cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
         name = self.engine_name = engine.engine_name(cfg)  # before torch is imported
-        before = (self.header or {}).get("engine", name)
+        before = self.header.get("engine", name)
         if before != name:
             raise BadInput(f"{self.folder}: its rollouts came from {before}, now they would come "
                            f"from {name}; use --engine={before}")
-        base, rank, header = models.model_folder(cfg["model"]), cfg["lora_rank"], self.header or {}
+        base, rank, header = models.model_folder(cfg["model"]), cfg["lora_rank"], self.header
         now = models.weights_hash(base) if RANK == 0 else None
         self.base, self.hashes["model_hash"] = base, now
         # --model is a folder or another run, which now has newer weights than when this run began
@@ -713,7 +713,7 @@ class Run:
         """Load the newest checkpoint into learner and `state`; return True if there is none. Raise
         BadInput if it is beyond the budget, or if a finished run kept none."""
         cfg, folder = self.cfg, self.folder
-        has_header, = all_reduce([self.header is not None])  # only rank 0 has read the log
+        has_header, = all_reduce([bool(self.header)])  # only rank 0 has read the log
         saved = models.load_checkpoint(folder, self.learner.trained()) if has_header else None
         if saved is None and progress(folder)[1] == "budget":
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false), "
@@ -727,14 +727,14 @@ class Run:
         self.saved = saved and saved["step"]
         self.began = time.time() - state["wall_s"]
         # add this launch's checkpoints and evaluations to those that earlier launches asked for
-        asked = {key: updates_at(cfg[f"{key}_at"], cfg) for key in ("keep", "pass")}
-        for key, updates in asked.items():
-            for m in sorted(updates - set(state.get(key, ()))):
+        for key in ("keep", "pass"):
+            earlier, asked = set(state.get(key, ())), updates_at(cfg[f"{key}_at"], cfg)
+            for m in sorted(asked - earlier):
                 there = key == "keep" and models.checkpoint_path(folder, m).exists()
                 if m < max(state["step"], key == "keep") and not there:
                     notify(f"{folder}: --{key}_at: update {m} is past, so it is not "
                            f"{'kept' if key == 'keep' else 'evaluated'}")
-            state[key] = sorted(updates | set(state.get(key, ())))
+            state[key] = sorted(earlier | asked)
         # a checkpoint holds the adapters but not the base model, so `state` must name that model
         if cfg["lora_rank"]:
             base = Path(self.base)
