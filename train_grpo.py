@@ -386,15 +386,14 @@ def optimizer_step(trained, grad_clip):
     import torch
     norms = []
     for _, model, _ in trained:
-        grads = [p for p in model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(grads, grad_clip or float("inf"))
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip or math.inf)
         norms.append((norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item())
-    good = all(norm < float("inf") for norm in norms)  # False for nan too
+    good = all(norm < math.inf for norm in norms)  # False for nan too
     for _, _, opt in trained:
         if good:
             opt.step()
         opt.zero_grad()
-    return norms[0] if good else float("nan")
+    return norms[0] if good else math.nan
 
 
 def run_part(function, model, part, **settings):
@@ -504,7 +503,7 @@ def update(learner, batch, cfg):
                     entropy=entropy.sum(), w=part.weight.sum(), w2=part.weight.square().sum(),
                     gap=(part.logp_old - part.logp_engine)[known].abs().sum(),
                     unknown=(~known).sum(),
-                    capped=(part.weight >= (cfg["tis_cap"] or float("inf"))).sum(),
+                    capped=(part.weight >= (cfg["tis_cap"] or math.inf)).sum(),
                     clipped=((ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])).sum())
                 for name, x in logged.items():
                     sums[name] += x.double() * (not part.dummy)
@@ -911,26 +910,25 @@ def build_learner(model, ref, critic, cfg, device, base):
     device read their weights from `base`."""
     import torch
     from core import packing
-    passes = [(model, token_logps), (critic, token_values)]
-    if ref is not model:
-        passes.append((ref, token_logps))
+    passes = {model: token_logps, critic: token_values, ref: token_logps}
+    passes.pop(None, None)  # a run without critic or reference
     if why := packing.why_padded(model, device, models.is_bf16(cfg["dtype"], device)):
         if device != "cpu":
             notify(f"an update pads its rows, because {why}")
-    for m, forward in passes:
-        if m and not why:
+    for m, forward in passes.items():
+        if not why:
             packing.pack(m)
-        if m and cfg["activation_checkpointing"] == "true":
+        if cfg["activation_checkpointing"] == "true":
             models.checkpoint_activations(m)
-        if m and WORLD > 1:
+        if WORLD > 1:
             models.shard_model(m, device, forward, cfg["dtype"])
-        if m and m.device.type == "meta":
+        if m.device.type == "meta":
             load = models.load_critic if m is critic else models.load_weights
             models.load_shards(m, load, base, device)
 
     def adamw(m):
-        return torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], fused=True,
-                                 betas=(0.9, 0.999), weight_decay=cfg["weight_decay"])
+        return torch.optim.AdamW(m.parameters(), fused=True, betas=(0.9, 0.999),
+                                 weight_decay=cfg["weight_decay"])
     learner = Learner(model, adamw(model), ref, critic, critic and adamw(critic))
     # allocate the moments before any activations; later they would fragment the GPU's memory
     models.training_state(learner.trained())
@@ -1021,7 +1019,7 @@ def main(argv):
             reward, tokens, stopped, timeouts, errors, *correct = all_reduce([
                 rewards.double().sum().item(), rollouts["length"].sum().item(),
                 rollouts["stopped"].sum().item(), *faults.values(), *correct])
-            bad = not fields["grad_norm"] < float("inf")
+            bad = math.isnan(fields["grad_norm"])
             if m == 1:
                 check_engine(fields["tis_mean"], cfg, learner.model.device)
             run.count_update(m, index, correct, reward, tokens, bad)
