@@ -597,7 +597,7 @@ class Run:
     """
 
     def __init__(self, cfg):
-        """Read the problem sets. Raise BadInput if a set has too few problems for the config."""
+        """Read the problem sets."""
         self.cfg, self.asked, d = cfg, cfg, derive(cfg)
         self.B, self.M = d["B"], d["M"]
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
@@ -607,12 +607,6 @@ class Run:
         if cfg["B_p"] > len(self.problems):
             notify(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so "
                    "a batch has some of them several times")
-        sets = [("val_set", *item) for item in self.vals.items()]
-        sets += [("pass_at", "the training set", self.problems)] * bool(cfg["pass_at"])
-        for key, name, problems in sets:
-            if len(problems) < WORLD:
-                raise BadInput(f"--{key}={cfg[key]}: the {len(problems)} problems of {name} cannot "
-                               f"be shared among the {WORLD} processes of torchrun")
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
         self.last_eval, self.stop, self.log, self.header = "", [], None, {}
@@ -798,8 +792,9 @@ class Run:
     def count_solved(self, problems, prompts, cfg, key):
         """Return evaluation.count_solved for all `problems`, of which each rank draws a part."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
+        nothing = [], 0, dict(verifier_timeouts=0, verifier_errors=0)  # with few problems
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
-            problems, prompts, self.generator, cfg, key, mine))
+            problems, prompts, self.generator, cfg, key, mine) if mine else nothing)
         *correct, total, timeouts, errors = all_reduce([*correct, total, *faults.values()])
         faults = dict(verifier_timeouts=int(timeouts), verifier_errors=int(errors))
         return [int(c) for c in correct], total, faults

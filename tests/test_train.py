@@ -1142,11 +1142,3 @@ def test_no_two_updates_or_evaluations_share_a_seed(words, tmp_path, monkeypatch
     assert all(faults.items() <= r.items() for r in sum(logged, []))
     assert {key[1] for key in keys} == {"train", "val"}
     assert len({seed_of(seed, *key[1:]) for key in keys for seed in (0, 1)}) == 2 * len(keys)
-
-
-def test_problems_that_the_processes_cannot_share(tiny, monkeypatch):
-    cfg = parse([*tiny.words, "--D=1", "--pass_at=0"])
-    for ranks, key in ((2, "pass_at"), (1000, "val_set")):
-        monkeypatch.setattr(train_grpo, "WORLD", ranks)
-        with pytest.raises(BadInput, match=f"^--{key}=.*shared among the {ranks} processes"):
-            train_grpo.Run(cfg)
