@@ -113,14 +113,12 @@ class HFEngine:
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
         cuda = str(device).startswith("cuda")
-        self.is_copy = cuda or bf16 or WORLD > 1 or cfg["activation_checkpointing"] == "true"
-        if self.is_copy:
-            model_of_engine = model if own else copy.deepcopy(model)
-            self.model, self.trained = lora.freeze(model_of_engine, bf16), None
+        self.trained = None
+        if cuda or bf16 or WORLD > 1 or cfg["activation_checkpointing"] == "true":
+            self.trained = model
+            self.model = lora.freeze(model if own else copy.deepcopy(model), bf16)
             if model.device.type == "meta":
-                self.model.to_empty(device=device).tie_weights()
-                # `load` copies the trained model's buffers, which have no values yet
-                self.trained = model
+                self.model.to_empty(device=device).tie_weights()  # `load` gives it values
             self.model.to(device)
 
     def generate(self, prompts, n, seeds, progress=None):
@@ -136,10 +134,10 @@ class HFEngine:
 
     def load(self, weights):
         """Copy (name, tensor) pairs of the trained model into the engine's copy, if it has one."""
-        if self.is_copy:
+        if self.trained:
             targets = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-            buffers = self.trained.named_buffers() if self.trained else ()
-            for name, weight in itertools.chain(weights, buffers):
+            # of the buffers, `weights` has only those that are saved
+            for name, weight in itertools.chain(weights, self.trained.named_buffers()):
                 targets[name].copy_(weight)
 
     def sleep(self):
@@ -345,8 +343,7 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
     T, P = cfg["max_new_tokens"], len(prompts)
     stop = torch.tensor(stop_ids(model.generation_config.eos_token_id, tokenizer),
                         device=model.device)
-    # one call of `decode` generates up to `rows` rollouts for each of `per_call` prompts
-    rows = min(n, cfg["gen_batch"])
+    # one call of `decode` generates up to gen_batch rollouts, for `per_call` prompts
     per_call = max(1, cfg["gen_batch"] // n)
     tokens, logps = torch.zeros(P, n, T, dtype=torch.long), torch.zeros(P, n, T)
     length = torch.zeros(P, n, dtype=torch.long)
@@ -359,8 +356,8 @@ def generate(model, tokenizer, prompts, n, seeds, cfg, progress=None, quit=()):
                              for j in js])
         ids = padded([prompts[j] for j in js], "left").to(model.device)
         mask = padded([[1] * len(prompts[j]) for j in js], "left").to(model.device)
-        for start in range(0, n, rows):
-            part = slice(start, min(start + rows, n))
+        for start in range(0, n, cfg["gen_batch"]):
+            part = slice(start, start + cfg["gen_batch"])
             out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop,
                          cfg["temperature"], cfg["top_p"], quit)
             for whole, piece in zip((tokens, logps, length, stopped), out):
