@@ -55,7 +55,7 @@ def adapters_off(model):
     try:
         for layer in layers:
             layer.enable_adapters(False)
-        yield model
+        yield
     finally:
         for layer in layers:
             layer.enable_adapters(True)
@@ -79,4 +79,3 @@ def merge_adapters(model):
         layer.merge()
         model.set_submodule(name, layer.get_base_layer())
     del model.peft_config
-    return model

@@ -161,7 +161,7 @@ def load_weights(path, device="cpu"):
             if missing := sorted(loading["missing_keys"]):
                 raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
                                f"{missing[0]}")
-            if extra := [key for key in loading["unexpected_keys"] if "lm_head" not in key]:
+            if extra := loading["unexpected_keys"]:
                 notify(f"{path}: the model does not use {len(extra)} weights of its files, such as "
                        f"{min(extra)}")
             head, words = model.get_output_embeddings(), model.get_input_embeddings()
@@ -171,8 +171,7 @@ def load_weights(path, device="cpu"):
                                "tie_word_embeddings to false in config.json")
             return model.to(device)
         if adapters := checkpoint_state(path).get("lora"):  # the checkpoint holds adapters only
-            now = weights_hash(adapters["model"])
-            if adapters.get("weights", now) != now:
+            if adapters["weights"] != weights_hash(adapters["model"]):
                 raise BadInput(f"{path}: {adapters['model']} has changed since training")
             model = lora.add_adapters(load_weights(adapters["model"]), adapters["rank"])
             read_tensors(trained_tensors(model), path)
