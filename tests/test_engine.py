@@ -31,7 +31,7 @@ def hf(tiny):
 def draw(hf, n=8, seeds=range(6), prompts=None, **changes):
     """Return rollouts of the prompts of `hf`, or of `prompts`; `changes` replace config keys."""
     cfg = {**parse(["--max_new_tokens=12", "--gen_batch=1000"]), **changes}
-    return engine.generate(*hf[:2], hf[2] if prompts is None else prompts, n, list(seeds), cfg)
+    return engine.HFEngine(*hf[:2], cfg).generate(prompts or hf[2], n, list(seeds))
 
 
 def same_rollouts(a, b):
