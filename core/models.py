@@ -125,7 +125,7 @@ def checkpoint_state(path):
 
 def newest_checkpoint(run):
     """Return the path of a run's newest complete checkpoint, or None. Report incomplete ones."""
-    for path in sorted((run / "ckpt").glob(STEPS), reverse=True):
+    for path in checkpoints(run):
         try:
             checkpoint_state(path)
             return path
@@ -458,12 +458,16 @@ def training_state(trained):
     return tensors
 
 
-STEPS = "step_" + 8 * "[0-9]"  # no copies that a user made
-
-
 def checkpoint_path(folder, step):
     """Return where a run in `folder` has its checkpoint of update `step`."""
     return folder / "ckpt" / f"step_{step:08d}"
+
+
+def checkpoints(folder):
+    """Return the paths of a run's checkpoints, newest first, without copies that a user made."""
+    return sorted((folder / "ckpt").glob("step_" + 8 * "[0-9]"), reverse=True)
+
+
 FILE_BYTES = 2**29  # about the size of a checkpoint file, of which two copies are in memory
 
 
@@ -504,8 +508,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
 
 def keep_checkpoints(folder, newest, steps):
     """Remove a run's checkpoints. Keep the last `newest`, and those of the updates in `steps`."""
-    paths = sorted((folder / "ckpt").glob(STEPS), reverse=True)
-    for path in paths[newest:]:
+    for path in checkpoints(folder)[newest:]:
         if int(path.name.removeprefix("step_")) not in steps:
             shutil.rmtree(path)
 
@@ -521,8 +524,8 @@ def load_checkpoint(folder, trained):
     path = checkpoint_path(folder, step)
     with disk_errors(path):
         read_tensors(training_state(trained), path)
-    for later in sorted((folder / "ckpt").glob(STEPS)) if RANK == 0 else ():
+    for later in checkpoints(folder) if RANK == 0 else ():
         # remove incomplete later checkpoints, which would count among the newest two
-        if later.name > path.name:
+        if later > path:
             shutil.rmtree(later)
     return checkpoint_state(path)
