@@ -203,28 +203,29 @@ def response_states(model, ids, prompt_length, length):
     return states.index_select(0, start[row] + position - 1), ids[row, position]
 
 
-def autocast(device, dtype):
+def autocast(device, cfg):
     """Return torch's autocast context for --dtype, without its cache, a copy of all weights."""
     import torch
-    return torch.autocast(device.type, torch.bfloat16, enabled=models.is_bf16(dtype, device),
-                          cache_enabled=False)
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False,
+                          enabled=models.is_bf16(cfg["dtype"], device))
 
 
-def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**27, dtype="auto"):
-    """Return the log-probs (N,) and entropies (N,) of the response tokens at `temperature`.
+def token_logps(model, ids, prompt_length, length, cfg):
+    """Return the log-probs (N,) and entropies (N,) of the response tokens.
 
-    The arguments are as in `response_states`. At most `micro_logits` logits (tokens x vocabulary)
-    exist at a time; the backward pass recomputes the logits of each chunk.
+    The tensors are as in `response_states`. cfg: temperature, dtype, micro_logits. At most
+    `micro_logits` logits (tokens x vocabulary) exist at a time; the backward pass recomputes the
+    logits of each chunk.
     """
     import torch
     from torch.utils.checkpoint import checkpoint
     from core.head import TokenLogps
 
     def logps(hidden, token):
-        return TokenLogps.apply(models.logits_of(model, hidden), token, temperature)
-    with autocast(ids.device, dtype):
+        return TokenLogps.apply(models.logits_of(model, hidden), token, cfg["temperature"])
+    with autocast(ids.device, cfg):
         hidden, token = response_states(model, ids, prompt_length, length)
-        size = max(1, micro_logits // model.config.get_text_config().vocab_size)
+        size = max(1, cfg["micro_logits"] // model.config.get_text_config().vocab_size)
         if len(token) <= size:
             return logps(hidden, token)
         parts = [checkpoint(logps, h, t, use_reentrant=False, preserve_rng_state=False)
@@ -232,9 +233,9 @@ def token_logps(model, ids, prompt_length, length, temperature, micro_logits=2**
         return tuple(torch.cat(part) for part in zip(*parts))
 
 
-def token_values(critic, ids, prompt_length, length, dtype="auto"):
-    """Return the critic's value before each response token, (N,). See `response_states`."""
-    with autocast(ids.device, dtype):
+def token_values(critic, ids, prompt_length, length, cfg):
+    """Return the critic's value before each response token, (N,). See `token_logps`."""
+    with autocast(ids.device, cfg):
         hidden, _ = response_states(critic, ids, prompt_length, length)
         return critic.get_output_embeddings()(hidden).float().sum(-1)  # (N, 1) -> (N,)
 
@@ -252,12 +253,11 @@ def check_log_probs(model, prompt, cfg):
     length = torch.tensor([size - 1, size // 2], device=device)
     try:
         with torch.no_grad():
-            with autocast(device, cfg["dtype"]):
+            with autocast(device, cfg):
                 logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
             expected = torch.log_softmax(logits.float() / cfg["temperature"], -1)
             expected = expected.gather(-1, ids[:, 1:, None])[:, :, 0]
-            logp, _ = call_sharded(token_logps, model)(
-                ids, one, length, cfg["temperature"], cfg["micro_logits"], cfg["dtype"])
+            logp, _ = call_sharded(token_logps, model)(ids, one, length, cfg)
         gap = (logp - torch.cat([expected[0], expected[1, :size // 2]])).abs().mean().item()
         why = f"log-probs of the trainer differ from the model's own logits by {gap:.2g} on average"
     except Exception as e:  # an untested kind of model may raise anything
@@ -396,10 +396,10 @@ def optimizer_step(trained, grad_clip):
     return norms[0] if good else math.nan
 
 
-def run_part(function, model, part, **settings):
+def run_part(function, model, part, cfg):
     """Call `function`, token_logps or token_values, on a micro-batch, and return its result."""
     return call_sharded(function, model)(part.ids.to(model.device), part.prompt_length,
-                                         part.length, **settings)
+                                         part.length, cfg)
 
 
 def set_critic_targets(critic, parts, N, cfg):
@@ -407,7 +407,7 @@ def set_critic_targets(critic, parts, N, cfg):
     import torch
     for part in parts:
         with torch.no_grad():
-            part.value_old = run_part(token_values, critic, part, dtype=cfg["dtype"])
+            part.value_old = run_part(token_values, critic, part, cfg)
         inside = token_positions(torch.zeros_like(part.length), part.length)
         values = part.value_old.new_zeros(len(part.length), int(part.length.max()))
         values[inside] = part.value_old
@@ -464,20 +464,18 @@ def update(learner, batch, cfg):
     parts, (N_policy, N_reg, N) = update_parts(model, batch, cfg)
     if critic:
         set_critic_targets(critic, parts, N, cfg)
-    settings = dict(temperature=cfg["temperature"], micro_logits=cfg["micro_logits"],
-                    dtype=cfg["dtype"])
     sums, norms = collections.Counter(), []  # sums are over this rank's tokens and all steps
     for step in range(cfg["updates"]):
         for part in parts:
             # multiply by WORLD, because the loss is a sum over ranks, but FSDP averages gradients
             scale = 0 if part.dummy else WORLD
-            logp, entropy = run_part(token_logps, model, part, **settings)
+            logp, entropy = run_part(token_logps, model, part, cfg)
             if step == 0:  # before the first step, the policy is the one that made the rollouts
                 part.logp_old = logp.detach()
                 part.weight = importance_weights(logp, part.logp_engine, cfg["tis_cap"])
                 if ref:
                     with torch.no_grad(), lora.adapters_off(ref):
-                        part.logp_ref, _ = run_part(token_logps, ref, part, **settings)
+                        part.logp_ref, _ = run_part(token_logps, ref, part, cfg)
             terms = policy_loss(cfg["algo"], logp, part.logp_old, part.weight, part.advantage,
                                 cfg["eps_low"], cfg["eps_high"])
             loss = (terms * part.in_policy).sum() / N_policy
@@ -489,7 +487,7 @@ def update(learner, batch, cfg):
             (loss * scale).backward()
             logged = dict(loss=loss)
             if critic:
-                value = run_part(token_values, critic, part, dtype=cfg["dtype"])
+                value = run_part(token_values, critic, part, cfg)
                 error = value_loss(value, part.value_old, part.target, cfg["value_clip"]).sum() / N
                 (error * scale).backward()
                 logged.update(value_loss=error)

@@ -246,13 +246,14 @@ def test_bf16_on_a_cpu(hf):
     inside = torch.arange(out["logps"].shape[1]) < out["length"][:, None]
     sampled, gaps = out["logps"][inside], {}
     for dtype in ("fp32", "bf16", "auto"):
-        logp, _ = train_grpo.token_logps(moved, ids, prompt_length, out["length"], 0.6, dtype=dtype)
+        cfg["dtype"] = dtype
+        logp, _ = train_grpo.token_logps(moved, ids, prompt_length, out["length"], cfg)
         assert logp.dtype == torch.float32
         gaps[dtype] = (logp - sampled).abs().mean().item()
     assert gaps["auto"] == gaps["fp32"] != gaps["bf16"]
     # bf16 has 8 bits, so a log-prob has an error of about 0.03, on some processors more
     assert 0 < gaps["bf16"] < 0.1 and 0 < gaps["fp32"] < 0.1, gaps
-    stale, _ = train_grpo.token_logps(model, ids, prompt_length, out["length"], 0.6)
+    stale, _ = train_grpo.token_logps(model, ids, prompt_length, out["length"], cfg)
     assert (stale - sampled).abs().mean() > 5 * gaps["bf16"]
 
 

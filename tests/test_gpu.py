@@ -74,9 +74,8 @@ def test_bf16_log_probs_of_trainer_and_engine(world):
 
     def log_probs(model):
         parts, _ = train_grpo.update_parts(model, batch, dict(cfg, n=8, kl_coef=1.0))
-        pairs = [(train_grpo.run_part(train_grpo.token_logps, model, part,
-                                      temperature=cfg["temperature"])[0], part.logp_engine)
-                 for part in parts]
+        pairs = [(train_grpo.run_part(train_grpo.token_logps, model, part, cfg)[0],
+                  part.logp_engine) for part in parts]
         return [torch.cat(column).cpu() for column in zip(*pairs)]
     with torch.no_grad():
         (logp, sampled), (exact, _) = log_probs(model), log_probs(model.cpu())
@@ -96,8 +95,8 @@ def test_chunks_of_the_head_save_memory():
     def peak(micro_logits):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        logp, entropy = train_grpo.token_logps(model, ids, torch.ones_like(length), length, 0.6,
-                                               micro_logits)
+        logp, entropy = train_grpo.token_logps(model, ids, torch.ones_like(length), length,
+                                               parse([f"--micro_logits={micro_logits}"]))
         (logp.mean() + entropy.mean()).backward()
         model.zero_grad()
         return torch.cuda.max_memory_allocated() - before

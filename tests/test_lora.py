@@ -28,7 +28,7 @@ def logps(model):
     ids = torch.arange(2, 22).view(2, 10)
     lengths = torch.tensor([3, 4]), torch.tensor([7, 6])
     with torch.no_grad():
-        return train_grpo.token_logps(model, ids, *lengths, 0.6)[0]
+        return train_grpo.token_logps(model, ids, *lengths, train_grpo.parse([]))[0]
 
 
 def test_only_adapters_are_trained_and_they_begin_at_the_base_model(tiny):

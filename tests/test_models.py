@@ -101,7 +101,8 @@ def test_log_probs_are_those_of_the_models_own_logits(family, micro_logits):
     (expected @ weight + 0.3 * entropy.sum()).backward()
     wanted = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    got, got_entropy = train_grpo.token_logps(model, ids, start, length, T, micro_logits)
+    cfg = dict(parse([]), temperature=T, micro_logits=micro_logits)
+    got, got_entropy = train_grpo.token_logps(model, ids, start, length, cfg)
     (got @ weight + 0.3 * got_entropy.sum()).backward()
     assert torch.allclose(got, expected, atol=1e-5)
     assert torch.allclose(got_entropy, entropy, atol=1e-5)
@@ -128,7 +129,7 @@ def test_rows_are_packed_where_attention_allows_it(family):
     results = []
     for change in (lambda m: None, packing.pack):
         change(model)
-        logp, entropy = train_grpo.token_logps(model, ids, start, torch.tensor([6, 2]), 0.7)
+        logp, entropy = train_grpo.token_logps(model, ids, start, torch.tensor([6, 2]), parse([]))
         (logp.sum() + entropy.sum()).backward()
         results.append((logp, entropy, *(p.grad for p in model.parameters() if p.grad is not None)))
         model.zero_grad()

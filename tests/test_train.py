@@ -322,7 +322,7 @@ def test_critic_begins_at_zero_with_the_base_model(tiny):
     critic = train_grpo.models.load_critic(tiny.model, "cpu")
     model, _ = engine.load_model(tiny.model)
     ids, length = torch.tensor([[5, 6, 7, 8]]), torch.tensor([2])
-    assert train_grpo.token_values(critic, ids, length, length).tolist() == [0, 0]
+    assert train_grpo.token_values(critic, ids, length, length, parse([])).tolist() == [0, 0]
     base = dict(model.base_model.named_parameters())
     assert all(torch.equal(p, base[name]) for name, p in critic.base_model.named_parameters())
 
@@ -346,7 +346,8 @@ def test_chunks_bound_the_logits(tiny, monkeypatch):
     ids, start, length = torch.full((8, 16), 3), torch.full((8,), 4), torch.full((8,), 12)
     for micro_logits, chunks in ((40 * size, 2 * [40, 40, 16]), (10**9, [96])):
         seen.clear()
-        logp, entropy = train_grpo.token_logps(model, ids, start, length, 0.6, micro_logits)
+        cfg = settings(micro_logits=micro_logits)
+        logp, entropy = train_grpo.token_logps(model, ids, start, length, cfg)
         (logp.sum() + entropy.sum()).backward()
         assert sorted(seen) == sorted(chunks)
 

@@ -112,7 +112,7 @@ def difference(model, batch, n, cfg):
     for implementation in ("sdpa", "packed"):
         packing.pack(model)
         model.config._attn_implementation = implementation
-        logp, entropy = train_grpo.run_part(train_grpo.token_logps, model, part, temperature=0.6)
+        logp, entropy = train_grpo.run_part(train_grpo.token_logps, model, part, cfg)
         (logp.mean() + 1e-3 * entropy.mean()).backward()
         grad = torch.cat([p.grad.flatten() for p in model.parameters()])
         results.append((logp.detach(), grad))
