@@ -276,8 +276,7 @@ def check_engine(gap, cfg, device):
     limit = 0.3 if models.is_bf16(cfg["dtype"], device) else 0.02
     if gap is not None and gap > limit and cfg["top_p"] == 1:  # top_p renormalises the engine's
         raise BadInput(f"--model={cfg['model']}: log-probs of engine and trainer differ by "
-                       f"{gap:.2g} on average in the first update, which is not rounding, so this "
-                       "model cannot be trained here")
+                       f"{gap:.2g} on average in the first update, which is not rounding")
 
 
 # -------------------------------------------------------------------------------------------------
