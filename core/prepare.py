@@ -18,10 +18,9 @@ from core.pool import call, handle_signals, pool
 from core.sweep import (check_environment, preset_of, preset_words, print_price, python, slots,
                         sweep_config, unfinished)
 
-# The names of split files. A band is a range of avg@s. A level (extreme or level_...) is a range of
-# avg@s_zero. A mixture (mix_...) has problems of several levels
-SPLIT = re.compile(r"(((?P<band>easy|hard|very_easy|mixed)|extreme|level_easy|level_very_easy)"
-                   r"_(train|val)|mix_.*_D(?P<D>\d+)_seed(?P<seed>\d+)_train)\.jsonl")
+# The names of the split files that sample.py measures for. A level is a range of avg@s_zero
+SPLIT = re.compile(r"(easy|hard|very_easy|mixed|(?P<level>extreme|level_easy|level_very_easy))"
+                   r"_(train|val)\.jsonl")
 
 
 def prepare(preset, argv):
@@ -63,24 +62,18 @@ def make(file, cfg, given, places):
     if (os.environ.get("TASK") or lacks(data, model, file)) and (data / "prepare.py").exists():
         print(f"problems and base model: {data}/prepare.py", flush=True)
         call(python(), data / "prepare.py", *words)
-    # 3. splits: of all problems, by difficulty, or mixtures of levels
-    kind, has_levels = SPLIT.fullmatch(file.name), check_splits(data, model, file, cfg)
+    # 3. splits: of all problems, or by difficulty
+    check_splits(data, model, file, cfg)
+    split = SPLIT.fullmatch(file.name)
     if file == data / "splits" / Path(model).name / "all_train.jsonl":
         call(python(), "sample.py", *words, "--split=all")
-    elif kind and not file.exists():
-        if not (kind["D"] and has_levels):
-            print(f"difficulty of the problems for {model}: sample.py", flush=True)
-            measure(["--s_zero=0"] * bool(kind["band"]) + words, Path(cfg["runs"]), places)
-        if kind["D"]:
-            call(python(), "sample.py", "mix", f"--data={data}", f"--model={model}",
-                 f"--D={kind['D']}", f"--seed={kind['seed']}")
-    if not file.exists() and kind:
-        raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}, or levels "
-                       "were not measured (--s_zero=128); choose another of the splits above with "
-                       "--split=NAME, or every problem with --split=all")
+    elif split and not file.exists():
+        print(f"difficulty of the problems for {model}: sample.py", flush=True)
+        measure(["--s_zero=0"] * (not split["level"]) + words, Path(cfg["runs"]), places)
     if not file.exists():
-        raise BadInput(f"{file}: no such file; sample.py makes splits by difficulty, and "
-                       "`sample.py mix` makes mixtures (mix_tri_D140_seed0_train.jsonl)")
+        raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}, or there is "
+                       "no such split; a level needs --s_zero=128, a mixture `sample.py mix`, and "
+                       "--split=all is every problem")
 
 
 def lacks(data, model, file):
@@ -91,10 +84,7 @@ def lacks(data, model, file):
 
 
 def check_splits(data, model, file, cfg):
-    """Return whether the folder of the split `file` has levels (splits by avg@s_zero).
-
-    Raise BadInput if the splits are of other problems or settings, or of another model.
-    """
+    """Raise BadInput if the split `file` is of other problems or settings, or of another model."""
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
     other, source = measured.get("model") or model, Path(measured.get("problems", ""))
@@ -104,7 +94,7 @@ def check_splits(data, model, file, cfg):
                        "one of these models")
     for key in ("verifier", "s", "n_val", "measure"):
         used = measured.get(key, cfg[key])
-        if own and used != cfg[key] and SPLIT.fullmatch(file.name):
+        if own and used != cfg[key] and not file.name.startswith("all_"):
             raise BadInput(f"--{key}={cfg[key]}: {info} was made with {used}, so its splits may "
                            f"not fit; remove {file.parent} to measure again, or give "
                            f"--{key}={used}")
@@ -114,7 +104,6 @@ def check_splits(data, model, file, cfg):
         if not split <= now:
             raise BadInput(f"{file}: has problems or answers that {source} has not; remove "
                            f"{file.parent} and the runs on it, or give another --data")
-    return bool(measured.get("s_zero"))
 
 
 def measure(words, out, places):
