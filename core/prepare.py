@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from config import BadInput, entry, files, is_inside, parse, read_json
+from core import machine
 from core.problems import read_problems, subset
 from core.pool import call, handle_signals, pool
 from core.sweep import (check_environment, preset_of, preset_words, print_price, python, slots,
@@ -30,13 +31,13 @@ def prepare(preset, argv):
         raise BadInput(f"--data={cfg['data']}: no such folder; docs/problems.md says how to make "
                        "one of your own problems")
     unfinished(cfg)  # raises BadInput on a bad key or value before this script writes anything
-    places = slots(cfg)
+    slots(cfg)  # raises BadInput if the runs do not fit this machine
     print_price(preset, cfg)
     # --seed is left out, because it is the seed of the runs
     given = [w for w in [*preset_words(preset, cfg["data"], argv), *argv]
              if not w.startswith(("--seed=", "--data=", "--model=", "--runs=", "--out="))]
     for file in dict.fromkeys(map(Path, (cfg["train_set"], *files(cfg["val_set"])))):
-        make(file, cfg, given, places)
+        make(file, cfg, given)
     # read again, because the size of the split may replace D
     before, cfg = cfg["D"], sweep_config(preset, argv)
     problems = read_problems(cfg["train_set"])
@@ -48,7 +49,7 @@ def prepare(preset, argv):
           f"(--D={cfg['D']}; 0 = all)", flush=True)
 
 
-def make(file, cfg, given, places):
+def make(file, cfg, given):
     """Make a problem file. given: command-line words for prepare.py and sample.py."""
     data, model = Path(cfg["data"]), cfg["model"]
     words = [*given, f"--data={data}", f"--model={model}"]  # a --config in `given` may have others
@@ -69,7 +70,7 @@ def make(file, cfg, given, places):
         call(python(), "sample.py", *words, "--split=all")
     elif split and not file.exists():
         print(f"difficulty of the problems for {model}: sample.py", flush=True)
-        measure(["--s_zero=0"] * (not split["level"]) + words, Path(cfg["runs"]), places)
+        measure(["--s_zero=0"] * (not split["level"]) + words, Path(cfg["runs"]))
     if not file.exists():
         raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}, or there is "
                        "no such split; a level needs --s_zero=128, a mixture `sample.py mix`, and "
@@ -106,10 +107,9 @@ def check_splits(data, model, file, cfg):
                            f"{file.parent} and the runs on it, or give another --data")
 
 
-def measure(words, out, places):
+def measure(words, out):
     """Run sample.py; with several GPUs, each first measures a shard, see `out`/difficulty.*.txt."""
-    gpus = list(dict.fromkeys(gpu for place in places for gpu in
-                              place.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu))
+    gpus = machine.visible_gpus()  # none if `slots` has found that the runs are on the CPU
     if len(gpus) > 1:
         command = shlex.join([python(), "sample.py", *words])
         jobs = [(f"GPU {gpu}", f"{command} --shard={i}/{len(gpus)}", out / f"difficulty.{i}.txt")

@@ -104,7 +104,7 @@ def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkey
     shutil.copytree(made[0], data)
     shutil.copy(ROOT / "data/gsm8k/presets.json", data)
     called = []
-    monkeypatch.setattr(prepare, "measure", lambda words, out, places: called.append(words))
+    monkeypatch.setattr(prepare, "measure", lambda words, out: called.append(words))
     words = [f"--data={data}", f"--model={tiny.model}", f"--runs={tmp_path / 'runs'}"]
     with pytest.raises(BadInput, match="easy_train.jsonl: no problem"):  # nothing was measured
         prepare.prepare("easy", words)
