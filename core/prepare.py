@@ -41,12 +41,10 @@ def prepare(preset, argv):
     # read again, because the size of the split may replace D
     before, cfg = cfg["D"], sweep_config(preset, argv)
     problems = read_problems(cfg["train_set"])
-    if before and not cfg["D"]:
-        print(f"{cfg['train_set']}: the sweep trains on all {len(problems)} problems; D = {before} "
-              "is for another model", flush=True)
     used = subset(problems, cfg["D"], cfg["seed"])  # raises BadInput if D is too large
     print(f"training on {len(used)} of the {len(problems)} problems of {cfg['train_set']} "
-          f"(--D={cfg['D']}; 0 = all)", flush=True)
+          f"(--D={cfg['D']}; 0 = all)"
+          + f"; D = {before} is for another model" * (before > cfg["D"]), flush=True)
 
 
 def make(file, cfg, given):
@@ -60,7 +58,9 @@ def make(file, cfg, given):
         call(python(), file.parent / "prepare.py", f"--data={file.parent}")
     # 2. problems and base model. With TASK, prepare.py always runs, because it refuses problems of
     # another task, which the name of a run does not show
-    if (os.environ.get("TASK") or lacks(data, model, file)) and (data / "prepare.py").exists():
+    lacks = (not (data / "problems.jsonl").exists() or (file.parent == data and not file.exists())
+             or (is_inside(model, data) and not Path(model).is_dir()))
+    if (lacks or os.environ.get("TASK")) and (data / "prepare.py").exists():
         print(f"problems and base model: {data}/prepare.py", flush=True)
         call(python(), data / "prepare.py", *words)
     # 3. splits: of all problems, or by difficulty
@@ -75,13 +75,6 @@ def make(file, cfg, given):
         raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}, or there is "
                        "no such split; a level needs --s_zero=128, a mixture `sample.py mix`, and "
                        "--split=all is every problem")
-
-
-def lacks(data, model, file):
-    """Return whether a data folder lacks its problems, the file, or a base model inside it."""
-    return (not (data / "problems.jsonl").exists()
-            or (is_inside(model, data) and not Path(model).is_dir())
-            or (file.parent == data and not file.exists()))
 
 
 def check_splits(data, model, file, cfg):

@@ -274,7 +274,7 @@ def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
              "--max_new_tokens=12", f"--runs={tmp_path / 'runs'}"]
     assert sweep.sweep_config("easy", words)["D"] == 6000  # before the splits are made
     prepare.prepare("easy", words)
-    assert "trains on all 12 problems; D = 6000 is for another" in capsys.readouterr().out
+    assert "0 = all); D = 6000 is for another model\n" in capsys.readouterr().out
     (cell,) = sweep.cells(sweep.sweep_config("easy", words))
     assert cell["D"] == 0 and "--D=" not in sweep.training(cell)
     with pytest.raises(config.BadInput, match="--D=7000: the training set holds only 12 problems"):
