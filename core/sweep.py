@@ -147,42 +147,37 @@ def python():
     return os.environ.get("PYTHON") or ".venv/bin/python"
 
 
-def command(cfg, more=(), python="python", launch="", gpus=1):
+def command(cfg, more=(), start=("python",)):
     """Return the shell command of a run, with the keys off what recipe and data folder set.
 
-    more: keys to write in any case. launch: shell words to put in front. gpus: if 2 or more,
-    torchrun starts that many processes.
+    more: keys to write in any case. start: the words in front of train_grpo.py.
     """
     words = [f"--recipe={cfg['recipe']}"]
     for key in ("data", "model"):
         if cfg[key] != parse(words)[key]:
             words.append(f"--{key}={cfg[key]}")
     plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
-    skip = {"recipe", "B_p", "n", "C", "seed", "out", *more}
-    if cfg["device"] == "auto":  # leave the choice to the data folder's defaults.json
-        skip.add("device")
+    skip = {"recipe", "B_p", "n", "seed", *more}
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
-        if key not in skip and cfg[key] != plain.get(key):
+        if key not in skip and cfg[key] != plain[key]:
             words.append(f"--{key}={cfg[key]}")
     words += [f"--{key}={cfg[key]}" for key in ("B_p", "n", "C", *more)]
     if "B_max" not in more and 0 < plain["B_max"] < (B := cfg["B_p"] * cfg["n"]):
         words.append(f"--B_max={B}")
-    # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
-    # torchrun reads our --n= as short for one of its own options
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}",
-                "--shutdown-timeout=600", "--"] if gpus > 1 else []
-    return f"{launch} {shlex.join([python, *torchrun, 'train_grpo.py', *words])}".lstrip()
+    return shlex.join([*start, "train_grpo.py", *words])
 
 
 def training(c):
     """Return the training command of a cell, with PYTHON, LAUNCH and GPUS_PER_RUN applied."""
     gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
     config.check_processes(c, max(1, gpus))
-    # an explicit --device=auto overrides the device of the data folder's defaults.json
-    plain = parse([f"--data={c['data']}", f"--model={c['model']}"])
-    device = ["device"] * (c["device"] == "auto" and plain["device"] == "cpu")
-    return command(dict(c, out=str(run_folder(c))), [*device, "seed", "B_max", "out"],
-                   python(), os.environ.get("LAUNCH", ""), gpus)
+    # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
+    # torchrun reads our --n= as short for one of its own options
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}",
+                "--shutdown-timeout=600", "--"] if gpus > 1 else []
+    line = command(dict(c, out=str(run_folder(c))), ["seed", "B_max", "out"],
+                   [python(), *torchrun])
+    return f"{os.environ.get('LAUNCH', '')} {line}".lstrip()
 
 
 def check_evaluations(c):

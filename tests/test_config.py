@@ -219,7 +219,7 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
     (tmp_path / "header.json").write_text(json.dumps(dict(cfg, n_schedule="2 4")))
     with pytest.raises(BadInput, match="--n_schedule=2 4: no such key"):
         parse([f"--config={tmp_path / 'header.json'}"])
-    python, script, *line = shlex.split(command(cfg, ("seed", "B_max"), "my python"))
+    python, script, *line = shlex.split(command(cfg, ("seed", "B_max"), ["my python"]))
     assert (python, script) == ("my python", "train_grpo.py")
     back = parse(line)
     assert identity(back) == identity(cfg) and run_name(back) == run_name(cfg)
