@@ -15,7 +15,6 @@ GPUS_PER_RUN. Planning needs only the standard library.
 import json
 import math
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -137,8 +136,9 @@ def sweep_config(preset, argv):
 
 def check_environment():
     """Raise BadInput if JOBS or GPUS_PER_RUN is invalid."""
-    for name, least, known in (("JOBS", 1, r"|[1-9]\d{0,5}"), ("GPUS_PER_RUN", 0, r"|\d{1,4}")):
-        if not re.fullmatch(known, value := os.environ.get(name, "")):
+    for name, least in dict(JOBS=1, GPUS_PER_RUN=0).items():
+        value = os.environ.get(name) or str(least)
+        if not value.isdecimal() or int(value) < least:
             raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
 
 
@@ -180,14 +180,6 @@ def training(c):
     return f"{os.environ.get('LAUNCH', '')} {line}".lstrip()
 
 
-def check_evaluations(c):
-    """Raise BadInput if a run would have too few evaluations to be analysed."""
-    if c["eval_every"] > all_rollouts(c) - c["B_p"] * c["n"]:  # 0 turns evaluations off
-        raise BadInput(f"--eval_every={c['eval_every']}: a run of B_p = {c['B_p']}, n = {c['n']}, "
-                       f"C = {c['C']} would have two evaluations, but the analysis needs three; "
-                       f"give --eval_every={max(1, c['C'] // 8)} or a larger C")
-
-
 def unfinished(cfg):
     """Return the unfinished runs. Raise BadInput if a run cannot start or could not be analysed."""
     choose("verifier", cfg["verifier"], verifier.REWARDS)
@@ -195,7 +187,10 @@ def unfinished(cfg):
         grid = cells(cfg)
         for c in grid:
             training(c)
-            check_evaluations(c)
+            enough = c["eval_every"] <= all_rollouts(c) - c["B_p"] * c["n"]  # 0 turns them off
+            config.expect(c, ("eval_every", enough, f"a run of B_p = {c['B_p']}, n = {c['n']}, "
+                              f"C = {c['C']} would have two evaluations, but the analysis needs "
+                              f"three; give --eval_every={max(1, c['C'] // 8)} or a larger C"))
     except BadInput:
         # C and ns may look wrong only because a missing model brought no defaults.json
         if not config.is_inside(cfg["model"], cfg["data"]):
@@ -229,7 +224,7 @@ def slots(cfg):
     if jobs > room > 0 and size > 1:
         raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}; give "
                        f"JOBS={room} or less, or GPUS_PER_RUN=1 to share GPUs")
-    if on_gpu and not os.environ.get("LAUNCH"):  # LAUNCH may start runs on another machine
+    if on_gpu and size and not os.environ.get("LAUNCH"):  # LAUNCH may start runs on another machine
         check_gpus(cfg)
     if not room:
         return [{}] * (jobs or machine.cores())
@@ -246,8 +241,8 @@ def check_gpus(cfg):
     """Raise BadInput if this machine's GPUs, torch or Triton cannot train a sweep."""
     count, model = len(machine.visible_gpus()), cfg["model"]
     if not count:
-        hub = re.fullmatch(r"(?!runs/|data/)[\w-][\w.-]*/[\w.-]+", model)  # OWNER/NAME, no folder
-        if hub and not Path(model).exists() and os.environ.get("GPUS_PER_RUN") != "0":
+        # prepare.py may make a model in the data folder; any other without a folder is on the hub
+        if not config.is_inside(model, cfg["data"]) and not Path(check_model_path(model)).exists():
             raise BadInput(f"--model={model}: there is no GPU here, and on a CPU such a model "
                            "takes weeks. Give MODEL=FOLDER with a small model, GPUS_PER_RUN=0 to "
                            "use the CPU anyway, or DRY_RUN=1 to plan for another machine")

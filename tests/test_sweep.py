@@ -177,7 +177,7 @@ def test_splits_of_another_model_or_other_settings_are_refused(tmp_path, tiny):
     folder.mkdir(parents=True)
     (folder / "difficulty.json").write_text('{"model": "runs/a/model", "verifier": "math", "s": 8}')
     (tmp_path / "data/problems.jsonl").write_text(tiny.train.read_text())
-    words, easy = [f"--data={tmp_path / 'data'}"], folder / "easy_train.jsonl"
+    words, easy = [f"--data={tmp_path / 'data'}", "--device=cpu"], folder / "easy_train.jsonl"
     with pytest.raises(BadInput, match="was measured for runs/a/model"):
         prepare("easy", [*words, "--model=runs/b/model"])
     cfg = parse(["--verifier=math", "--s=8"])
