@@ -8,7 +8,7 @@ run_sweep.sh calls these commands, `folder` (print the sweep's folder) and `requ
 files that pip installs). core/prepare.py makes the problems and models.
 
 A sweep has one run for each cell of seeds x bps x ns x lrs. presets.json of the data folder has the
-command-line words of each recipe's sweep. `commands` and `run` write the plan, dict(config, cells),
+command-line words of each recipe's sweep. `commands` and `run` write the sweep's config, its plan,
 to sweep.json. run_sweep.sh describes the environment variables PYTHON, LAUNCH, JOBS and
 GPUS_PER_RUN. Planning needs only the standard library.
 """
@@ -60,13 +60,6 @@ def run_folder(c):
     return Path(c["runs"]) / run_name(c)
 
 
-def planned(folder):
-    """Return the cells in sweep.json of a sweep's folder; [] without the file."""
-    plan = read_plan(folder)
-    return [dict(complete(plan["config"]), runs=str(folder), **cell)
-            for cell in plan.get("cells", ())]
-
-
 def write_plan(cfg, dry_run=False):
     """Write sweep.json, and print which runs and cells the analysis will leave out. A dry_run does
     not replace the plan of another experiment, whose runs may still be analysed."""
@@ -78,8 +71,7 @@ def write_plan(cfg, dry_run=False):
     if other:
         print(f"{cfg['runs']} also has runs of {other}, which the analysis leaves out. OUT=FOLDER "
               "gives this sweep its own folder", file=sys.stderr)
-    planned_cells = [{key: c[key] for key in ("B_p", "n", "seed", "lr_base")} for c in cells(cfg)]
-    save_json(Path(cfg["runs"]) / "sweep.json", dict(config=cfg, cells=planned_cells))
+    save_json(Path(cfg["runs"]) / "sweep.json", dict(config=cfg))
     out = [f"{B_p} x {n}" for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
            if 0 < cfg["B_max"] < B_p * n]
     if out:
@@ -331,7 +323,8 @@ def list_failed(preset, argv):
     lines, folder = [], sweep_config(preset, argv)["runs"]
     if not Path(folder).is_dir():
         raise BadInput(f"--runs={folder}: no such folder")
-    for c in planned(folder):
+    plan = read_plan(folder)
+    for c in cells(dict(complete(plan["config"]), runs=folder)) if plan else ():
         at = run_folder(c)
         if not finished(c, at):
             how_far = f"{progress(at)[0]} of {all_rollouts(c)} rollouts"

@@ -368,9 +368,9 @@ def test_sweep_json_has_the_latest_request(tmp_path):
                          (["--lrs=1 2", "--ns=2"], [(20, 2, 0)] * 2 + [(8, 2, 0)] * 2)):
         cfg = sweep.sweep_config("easy", [*words, *more])
         sweep.write_plan(cfg)
-        plan = config.read_json(tmp_path / "sweep.json")
-        assert plan["config"] == cfg and sweep.planned(tmp_path) == cells(cfg)
-        assert [(c["B_p"], c["n"], c["seed"]) for c in plan["cells"]] == listed
+        plan = read_plan(tmp_path)["config"]
+        assert plan == cfg
+        assert [(c["B_p"], c["n"], c["seed"]) for c in cells(plan)] == listed
 
 
 def test_the_folder_of_a_sweep(tmp_path):
@@ -388,7 +388,7 @@ def test_failed_knows_the_plan_after_an_array(tiny, tmp_path):
         return run_script("core.sweep", "failed", "easy", f"--runs={out}")
     out = tmp_path / "easy"
     lines = run_sweep(tiny, out, DRY_RUN="1", NS="2 4 8").stdout.splitlines()
-    assert len(lines) == 3 and len(read_plan(out)["cells"]) == 3
+    assert len(lines) == 3 and read_plan(out)["config"]["ns"] == "2 4 8"
     failed, (ran,) = run(lines[2]), logs(out)
     assert failed.code == 1 and "2 runs failed or are missing" in failed.stdout
     assert failed.stdout.count(" 0 of 64 rollouts") == 2 and ran not in failed.stdout
