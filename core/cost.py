@@ -214,7 +214,7 @@ def of_runs(runs):
     hours = {card: [gpu_hours(c, card) for c in runs] for card in CARDS}
     hours = [f"{float(f'{sum(each):.2g}'):,g} (of {card})" for card, each in hours.items()
              if None not in each]
-    if not hours or all(c["device"] == "cpu" for c in runs):
+    if not hours:
         return line
     gigabytes = disk_bytes(sizes(read_shape(runs[0]["model"])), runs) / 1e9
     return (f"{line}, about {' or '.join(hours)} GPU-hours by core/cost.py, without measuring "
@@ -227,15 +227,15 @@ def main(argv):
     own = dict(cards=("24 48 80 141", "sizes of a GPU, in GB, to try"),
                gpus=("1 2 4 8", "GPUs of a run to try"))
     named = [word for word in argv if word.startswith(("--model=", "--config="))]
-    for i, model in enumerate([None] if named else SHAPES):
-        cfg = parse(argv if named else [f"--model={model}", *argv], __doc__, own)
-        expect(cfg, *((key, all(re.fullmatch(r"[1-9]\d{0,3}", w) for w in cfg[key].split() or [""]),
-                       "expected whole numbers above 0") for key in own))
-        cards, s = cfg["cards"].split(), sizes(read_shape(cfg["model"]))
-        if i == 0:
-            names = " | ".join(f"{float(card):g} GB" for card in cards)
-            print(f"| model | GPUs | an update | generation | {names} |")
-            print("|---|---|---|---|" + "---|" * len(cards))
+    models = [[]] if named else [[f"--model={model}"] for model in SHAPES]
+    configs = [parse([*words, *argv], __doc__, own) for words in models]
+    expect(configs[0], *((key, re.fullmatch(r"( *[1-9]\d*)+", configs[0][key]),
+                          "expected whole numbers above 0") for key in own))
+    cards = configs[0]["cards"].split()
+    print(f"| model | GPUs | an update | generation | {' GB | '.join(cards)} GB |")
+    print("|---|---|---|---|" + "---|" * len(cards))
+    for cfg in configs:
+        s = sizes(read_shape(cfg["model"]))
         if cfg["dtype"] == "fp32" or s is None:
             raise BadInput(f"--model={cfg['model']} --dtype={cfg['dtype']}: expected bf16 and a "
                            "folder with a decoder-only model's config.json")
