@@ -293,13 +293,10 @@ def run(preset, argv):
 
 def settings_of(cfg):
     """Return two lines: the main settings of a sweep, and what the printed names mean."""
-    paper = all(cfg[key] == config.config[key] for key in ("lr_base", "C"))
     lrs = " or ".join(f"{lr:g}" for lr in config.lrs_of(cfg))
     return (f"settings: C = {cfg['C']:,} rollouts per run, lr_base = {lrs}, "
-            f"D = {cfg['D'] or 'all'} training problems, answers of at most "
-            f"{cfg['max_new_tokens']} tokens"
-            + ", the paper's scale for a 7B model" * paper
-            + f"\nB_p = problems per update, n = rollouts per problem, avg@{cfg['k']} = share of "
+            f"answers of at most {cfg['max_new_tokens']} tokens\n"
+            f"B_p = problems per update, n = rollouts per problem, avg@{cfg['k']} = share of "
             "rollouts solved on validation problems")
 
 
