@@ -267,8 +267,7 @@ def train_all(cells):
 def in_parallel(function, *columns):
     """Return list(map(function, *columns)), with one process per core and a progress bar."""
     from tqdm import tqdm
-    with tqdm(total=len(columns[0])) as bar, \
-            concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
+    with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
         try:
             # nothing interrupts the start of the pool, and its workers inherit that
             for stop in (signal.SIGINT, signal.SIGTERM):
@@ -276,9 +275,8 @@ def in_parallel(function, *columns):
             futures = [pool.submit(function, *row) for row in zip(*columns)]
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            for future in concurrent.futures.as_completed(futures):
+            for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures)):
                 future.result()  # raises a worker's exception
-                bar.update()
             return [future.result() for future in futures]
         except BaseException:  # kill the workers, because leaving `with` waits for their calls
             for child in multiprocessing.active_children():
