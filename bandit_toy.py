@@ -26,7 +26,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes beat two threads
 
 import config
-from config import BadInput, derive, entry, parse
+from config import derive, entry, parse
 from core.log import atomic_write, finished, finite
 import numpy as np
 
@@ -286,8 +286,8 @@ def in_parallel(function, *columns):
 
 def check_world(cfg):
     """Raise BadInput if a value in `cfg` is out of range or turns on what the toy does not have."""
-    config.expect_limits(cfg, dict(n_val=(1, 10 ** 6), idle=(0, 10 ** 4), skill=(0, 1),
-                                   world=(0, 10 ** 9), D=(0, POOL), B_p=(1, cfg["D"] or POOL)))
+    config.expect_limits(cfg, dict(n_val=(1, math.inf), skill=(0, 1), D=(0, POOL),
+                                   B_p=(1, cfg["D"] or POOL)))
     only = dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
                 temperature=1.0, kl_coef=0.0, entropy_coef=0.0, recipe="mixed", pass_at="", out="",
                 lora_rank=0)
@@ -297,8 +297,7 @@ def check_world(cfg):
 
 def main(argv):
     verb = argv[0] if argv and not argv[0].startswith("-") else "both"
-    if verb not in ("both", "one", "run", "sweep"):
-        raise BadInput(f"{verb}: no such verb; expected one, run or sweep, or no verb for both")
+    config.choose("verb", verb, ("both", "one", "run", "sweep"))
     cfg = parse(["--data=data/bandit", *[word for word in argv if word != verb]], __doc__, TOY)
     # the world is a part of the run's identity, as the problem files of a language model are
     cfg["train_set"] = cfg["val_set"] = " ".join(f"{key}={cfg[key]}" for key in (*TOY, "n_val"))

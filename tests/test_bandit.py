@@ -213,7 +213,7 @@ def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, tmp_p
     assert not [p for p in tmp_path.glob("runs/*/*") if p.is_file()]
 
 
-@pytest.mark.parametrize("words,says", [("nothing", "nothing: no such verb"),
+@pytest.mark.parametrize("words,says", [("nothing", "nothing: expected one of both, one, run"),
     ("run --D=5000", "--D=5000: expected 0 to 2048"), ("run --B_p=200", "expected 1 to 100"),
     ("run --algo=ppo --C=1e4", "--algo=ppo: the toy has only algo=grpo"),
     ("run --skill=1.5", "--skill=1.5"), ("run --idel=1", "the nearest is idle"),
