@@ -88,12 +88,9 @@ def read_log(path):
 
 
 def read_plan(folder):
-    """Return a sweep's plan, the content of sweep.json, or {} if the file is missing."""
+    """Return the content of a sweep's sweep.json, {"config": flat dict}, or {} without the file."""
     path = Path(folder) / "sweep.json"
-    plan = read_json(path) if path.exists() else {}
-    if plan and not isinstance(plan.get("config"), dict):
-        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
-    return plan
+    return read_json(path) if path.exists() else {}
 
 
 def progress(folder):
