@@ -64,13 +64,13 @@ def write_plan(cfg, dry_run=False):
     """Write sweep.json, and print which runs and cells the analysis will leave out. A dry_run does
     not replace the plan of another experiment, whose runs may still be analysed."""
     other = planned_before(cfg)
-    if dry_run and other == "another experiment":
-        print(f"{cfg['runs']}/sweep.json is kept, the plan of another experiment with runs here; "
-              "OUT=FOLDER plans these runs as well", file=sys.stderr)
-        return
+    keep = dry_run and other == "another experiment"
     if other:
-        print(f"{cfg['runs']} also has runs of {other}, which the analysis leaves out. OUT=FOLDER "
-              "gives this sweep its own folder", file=sys.stderr)
+        print(f"{cfg['runs']} also has runs of {other}, which are not analysed with these"
+              + "; its sweep.json is kept" * keep
+              + ". OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
+    if keep:
+        return
     save_json(Path(cfg["runs"]) / "sweep.json", dict(config=cfg))
     out = [f"{B_p} x {n}" for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
            if 0 < cfg["B_max"] < B_p * n]
@@ -109,11 +109,10 @@ def preset_words(preset, data, argv):
 def sweep_config(preset, argv):
     """Return the resolved dict of a recipe's sweep. A word in argv overrides presets.json."""
     choose("preset", preset, RECIPES)
-    of_sweep = {"--n": "--ns", "--B_p": "--bps", "--seed": "--seeds"}
     for word in argv:
-        if keys := of_sweep.get(word.partition("=")[0]):
-            raise BadInput(f"{word}: a sweep has several values; {keys} gives those to run, and "
-                           "the analysis takes all that ran")
+        if word.startswith(("--n=", "--B_p=", "--seed=")):
+            raise BadInput(f"{word}: a sweep has several values; --ns, --bps, --seeds give those "
+                           "to run, and the analysis takes all that ran")
     words = preset_words(preset, parse(argv)["data"], argv)
     cfg = parse([f"--recipe={preset}", *words, *argv])
     # the D of presets.json is for one model; the split of another model may have fewer problems
