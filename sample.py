@@ -22,7 +22,6 @@ import collections
 import concurrent.futures
 import functools
 import itertools
-import json
 import os
 import random
 import re
@@ -32,7 +31,7 @@ from config import BadInput, choose, entry, expect, parse, read_json
 import numpy as np
 
 from core import engine, models, plots
-from core.log import append, atomic_write, read_log, save_json
+from core.log import append, read_log, save_json
 from core.problems import copies, read_problems, set_hash, tokenize, write_problems
 import verifier
 
@@ -100,8 +99,7 @@ def use_shipped_rates(cfg, folder):
         print(f"{source}: not used, measured with other settings: {differences}")
         return {}
     if not path.exists():
-        with atomic_write(path) as part:
-            part.write_text("".join(json.dumps(r) + "\n" for r in [header, *lines]))
+        write_problems(path, [header, *lines])  # it writes any records
         print(f"{source}: used, measured with these weights and settings")
     return header
 

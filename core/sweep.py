@@ -148,7 +148,7 @@ def command(cfg, more=(), start=("python",)):
         if cfg[key] != parse(words)[key]:
             words.append(f"--{key}={cfg[key]}")
     plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
-    skip = {"recipe", "B_p", "n", "seed", *more}
+    skip = {"B_p", "n", "seed", *more}
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
         if key not in skip and cfg[key] != plain[key]:
             words.append(f"--{key}={cfg[key]}")
