@@ -29,6 +29,7 @@ import config
 from config import derive, entry, parse
 from core.log import atomic_write, finished, finite
 import numpy as np
+from scipy.special import softmax
 
 from core import machine, plots, sweep
 
@@ -45,15 +46,10 @@ POOL = 2048    # training problems in the world, of which a run trains on D
 # One problem: a tabular softmax. theta (R, K): the logits of R independent repetitions over K
 # responses. right (K,): whether each response is right
 
-def softmax(theta, axis=-1):
-    e = np.exp(theta - theta.max(axis, keepdims=True))
-    return e / e.sum(axis, keepdims=True)
-
-
 def sampled_gradient(theta, right, n, rng):
     """Return the mean of r grad log pi over n rollouts (R, K), without a baseline. Its expectation
     is the gradient of the pass rate p, pi (right - p)."""
-    pi = softmax(np.asarray(theta, float))
+    pi = softmax(theta, -1)
     # won (R, K): the share of the n rollouts that drew each right response; 0 for a wrong response
     won = rng.multinomial(n, pi) * right / n
     return won - pi * won.sum(-1, keepdims=True)
@@ -64,7 +60,7 @@ def ascend(theta, right, n, lr, at, rng):
     theta, out = theta.copy(), []
     for t in range(max(at) + 1):
         if t in at:
-            out.append(1 - (softmax(theta) * right).sum(-1))
+            out.append(1 - (softmax(theta, -1) * right).sum(-1))
         theta += lr * sampled_gradient(theta, right, n, rng)
     return np.array(out)
 

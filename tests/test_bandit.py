@@ -40,7 +40,7 @@ def study():
 def test_the_estimate_is_unbiased_and_its_variance_falls_as_1_over_n(n, R=40_000, K=5):
     """Each of the 6 comparisons has alpha = 1e-4, so correct code fails for one seed in 1,700."""
     theta, right = np.linspace(-1, 1, K)[None], np.arange(K) % 2 == 0
-    pi = b.softmax(theta)[0]
+    pi = b.softmax(theta, -1)[0]
     g = pi * (right - pi[right].sum())  # the derivative of the pass rate
     G = b.sampled_gradient(np.tile(theta, (R, 1)), right, n, np.random.default_rng([n, 5]))
     z = (G.mean(0) - g) / (G.std(0, ddof=1) / math.sqrt(R))
@@ -70,8 +70,8 @@ def test_rollouts_follow_the_policy():
     """Chi-square over 6 x 40,000 draws of 5 choices, at alpha = 1e-4 in all."""
     rng = np.random.default_rng(0)
     # (K, S, P, d)
-    pi = np.moveaxis(b.softmax(rng.standard_normal((2, 1, 3, 5)).astype(np.float32) * 2), -1,
-                     0).copy()
+    pi = np.moveaxis(b.softmax(rng.standard_normal((2, 1, 3, 5)).astype(np.float32) * 2, -1),
+                     -1, 0).copy()
     choice = b.roll(pi, 40_000, [np.random.Generator(np.random.SFC64([s])) for s in (1, 2)])
     for s, d in itertools.product(range(2), range(3)):
         seen = np.bincount(choice[s, :, 0, d], minlength=5)
