@@ -203,7 +203,7 @@ class Run:
             g *= np.minimum(1, cfg["grad_clip"] / (norm + 1e-6)).astype(np.float32)[:, None, None]
         self.rollouts += d["B"]
         t, beta1, beta2 = self.rollouts // d["B"], 0.9, 0.999
-        lr = d["lr"] * (min(1.0, t / cfg["warmup"]) if cfg["warmup"] else 1.0)
+        lr = d["lr"] * min(1.0, t / max(cfg["warmup"], 1))
         w, m, v = self.W
         m += (1 - beta1) * (g - m)
         v += (1 - beta2) * (g * g - v)
@@ -228,19 +228,18 @@ def train(cfg, world, seeds):
         due = m in (0, d["M"]) or (run.rollouts - d["B"]) // every < run.rollouts // every
         val = run.pass_rates(run.val).astype(float) if due else None
         for s, (seed, log) in enumerate(zip(seeds, logs)):
-            if log[-1]["type"] == "end":  # diverged
+            if log[-1]["type"] == "end":  # it has diverged
                 continue
             if m:
                 log.append(dict(type="step", **at, **{key: x[s] for key, x in fields.items()}))
-                if not math.isfinite(fields["grad_norm"][s]):
-                    log.append(dict(type="end", status="diverged", rollouts=run.rollouts))
-                    continue
-            if due:
+            diverged = m > 0 and not math.isfinite(fields["grad_norm"][s])
+            if due and not diverged:
                 correct = np.random.default_rng([seed, 4, m]).binomial(samples, val[s])
                 log.append(dict(type="eval", **at, set="val", samples=samples, correct=correct,
                                 exact=val[s].mean()))
-            if m == d["M"]:
-                log.append(dict(type="end", status="budget", rollouts=run.rollouts))
+            if diverged or m == d["M"]:
+                log.append(dict(type="end", status="diverged" if diverged else "budget",
+                                rollouts=run.rollouts))
     for own, log in zip(of_seeds, logs):
         with atomic_write(sweep.run_folder(own) / "log.jsonl") as part:
             part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
