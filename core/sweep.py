@@ -269,11 +269,14 @@ def run(preset, argv):
     write_plan(cfg)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
     stopped = f" ({begun} continue where they stopped)" if begun else ""
+    lrs = " or ".join(f"{lr:g}" for lr in config.lrs_of(cfg))
     try:
         print(f"sweep {cfg['runs']}: {len(grid)} runs, {len(todo)} to do{stopped}, "
-              f"{sum(map(all_rollouts, grid)):,} rollouts in all, {len(places)} at a time",
-              flush=True)
-        print(settings_of(cfg), flush=True)
+              f"{sum(map(all_rollouts, grid)):,} rollouts in all, {len(places)} at a time\n"
+              f"settings: C = {cfg['C']:,} rollouts per run, lr_base = {lrs}, answers of at most "
+              f"{cfg['max_new_tokens']} tokens\n"
+              f"B_p = problems per update, n = rollouts per problem, avg@{cfg['k']} = share of "
+              "rollouts solved on validation problems", flush=True)
         if not cfg["eval_every"]:
             print("--eval_every=0: there will be no report, because it needs evaluations")
         if len(todo) < len(grid):
@@ -287,23 +290,13 @@ def run(preset, argv):
     if stop:
         # os._exit, because a flush of stdout fails if the program that reads it has ended
         os._exit(130)
-    return 0
-
-
-def settings_of(cfg):
-    """Return two lines: the main settings of a sweep, and what the printed names mean."""
-    lrs = " or ".join(f"{lr:g}" for lr in config.lrs_of(cfg))
-    return (f"settings: C = {cfg['C']:,} rollouts per run, lr_base = {lrs}, "
-            f"answers of at most {cfg['max_new_tokens']} tokens\n"
-            f"B_p = problems per update, n = rollouts per problem, avg@{cfg['k']} = share of "
-            "rollouts solved on validation problems")
 
 
 def warn_of_mixed_commits(grid):
     """Print a warning if some runs of the sweep were begun with another commit or edited code."""
-    headers = (next(iter(read_log(log)), {}) for log in
-               (run_folder(c) / "log.jsonl" for c in grid) if log.exists())
-    if text := machine.mixed_code({header.get("commit") for header in headers}):
+    logs = [log for c in grid if (log := run_folder(c) / "log.jsonl").exists()]
+    commits = {header.get("commit") for log in logs for header in read_log(log)[:1]}
+    if text := machine.mixed_code(commits):
         print(f"runs of this sweep were {text}", file=sys.stderr, flush=True)
 
 
