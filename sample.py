@@ -13,7 +13,7 @@ Reads a problem file, {"id", "prompt", "answer"} per line, and a model. Writes D
 - {easy,hard,very_easy,mixed}_{train,val}.jsonl: splits by the paper's bands of avg@16 (section 3,
   factor 1). With s_zero=128 also {extreme,level_easy,level_very_easy}, the levels of the paper's
   study of mixtures.
-- `difficulty.png`: a histogram of pass rates. `difficulty.json`: sizes of the splits, settings.
+- `difficulty.png`: a histogram of pass rates. `difficulty.json`: settings of the splits.
 
 `mix` writes mix_{hard,dual,tri}_D{D}_seed{SEED}_train.jsonl from the levels; --D=0 takes all they
 allow. Splits are in random order, so `head` and `cat` make other mixtures.
@@ -388,9 +388,7 @@ def main(argv):
     splits = make_splits(problems, counts, cfg)
     write_splits(splits, folder)
     keys = "model problems verifier temperature s s_zero n_val measure".split()
-    sizes = {name: {part: len(split[part]) for part in split} for name, split in splits.items()}
-    save_json(info, {key: cfg[key] for key in keys}
-              | dict(set_hash=set_hash(problems), sizes=sizes))
+    save_json(info, {key: cfg[key] for key in keys} | dict(set_hash=set_hash(problems)))
     report(counts, splits, cfg, folder / "difficulty.png")
 
 

@@ -95,11 +95,9 @@ def read_plan(folder):
 
 def progress(folder):
     """Return how many rollouts a run has made, and the status with which it ended, or ""."""
-    path = Path(folder) / "log.jsonl"
-    try:
-        records = read_log(path) if path.exists() else []
-    except BadInput:  # train_grpo.py reports the broken log when the run starts
-        records = []
+    records = []
+    with contextlib.suppress(OSError, BadInput):  # train_grpo.py reports a broken log at its start
+        records = read_log(Path(folder) / "log.jsonl")
     rollouts = [r.get("rollouts", 0) for r in records if r.get("type") in ("step", "eval")]
     return max(rollouts, default=0), records[-1].get("status", "") if records else ""
 

@@ -287,7 +287,7 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
         assert f"{name:15s} {len(splits[name]['train']):6d} train      2 val" in done.stdout
     assert (folder / "difficulty.png").read_bytes().startswith(b"\x89PNG")
     assert f"{sum(c[-1][0] for c in counts.values()):,} rollouts in all" in done.stdout
-    assert json.loads((folder / "difficulty.json").read_text())["sizes"]["hard"]["val"] == 2
+    assert json.loads((folder / "difficulty.json").read_text())["n_val"] == 2
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.4, 0.85, 0.999])
