@@ -330,7 +330,8 @@ def commands(preset, argv):
     todo = unfinished(cfg)
     write_plan(cfg, dry_run=True)  # `failed` and the analysis need the plan
     print_price(preset, cfg, sys.stderr)
-    print("".join(f"{training(c)}\n" for c in todo), end="")
+    for c in todo:
+        print(training(c))
 
 
 def main(argv):
