@@ -16,8 +16,8 @@ from config import BadInput, entry, files, is_inside, parse, read_json
 from core import machine
 from core.problems import read_problems, subset
 from core.pool import call, handle_signals, pool
-from core.sweep import (check_environment, preset_of, preset_words, print_price, python, slots,
-                        sweep_config, unfinished)
+from core.sweep import (preset_of, preset_words, print_price, python, slots, sweep_config,
+                        unfinished)
 
 # The names of the split files that sample.py measures for. A level is a range of avg@s_zero
 SPLIT = re.compile(r"(easy|hard|very_easy|mixed|(?P<level>extreme|level_easy|level_very_easy))"
@@ -117,7 +117,6 @@ def main(argv):
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if {"-h", "--help"} & set(argv):
         parse(["--help"], __doc__)
-    check_environment()
     prepare(*preset_of(argv))
 
 

@@ -107,8 +107,13 @@ def preset_words(preset, data, argv):
 
 
 def sweep_config(preset, argv):
-    """Return the resolved dict of a recipe's sweep. A word in argv overrides presets.json."""
+    """Return the resolved dict of a recipe's sweep. A word in argv overrides presets.json. Raise
+    BadInput if a word, JOBS or GPUS_PER_RUN is invalid."""
     choose("preset", preset, RECIPES)
+    for name, least in dict(JOBS=1, GPUS_PER_RUN=0).items():
+        value = os.environ.get(name) or str(least)
+        if not value.isdecimal() or int(value) < least:
+            raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
     for word in argv:
         if word.startswith(("--n=", "--B_p=", "--seed=")):
             raise BadInput(f"{word}: a sweep has several values; --ns, --bps, --seeds give those "
@@ -124,14 +129,6 @@ def sweep_config(preset, argv):
 
 # --------------------------------------------------------------------------------------------------
 # Training commands, and the GPUs on which each runs
-
-def check_environment():
-    """Raise BadInput if JOBS or GPUS_PER_RUN is invalid."""
-    for name, least in dict(JOBS=1, GPUS_PER_RUN=0).items():
-        value = os.environ.get(name) or str(least)
-        if not value.isdecimal() or int(value) < least:
-            raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
-
 
 def python():
     """Return the Python interpreter that runs all stages: $PYTHON or the one in .venv."""
@@ -339,7 +336,6 @@ def main(argv):
     preset, words = preset_of(argv[1:])
     if verb.startswith("-") or {"-h", "--help"} & set(words):
         parse(["--help"], __doc__)
-    check_environment()
     verbs = dict(commands=commands, run=run, failed=list_failed,
                  folder=lambda preset, argv: print(sweep_config(preset, argv)["runs"]),
                  requirements=lambda preset, argv: print(*requirements(argv)))
