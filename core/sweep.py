@@ -31,8 +31,6 @@ from core.pool import handle_signals, last_line, pool
 from core.problems import read_problems
 import verifier
 
-ROOT = Path(__file__).parents[1]
-
 # --------------------------------------------------------------------------------------------------
 # Cells and plans
 
@@ -236,8 +234,7 @@ def check_gpus(cfg):
                            "use the CPU anyway, or DRY_RUN=1 to plan for another machine")
         return
     kernel = ["triton"] * (cfg["engine"] != "hf")
-    done = subprocess.run([python(), str(ROOT / "core/probe.py"), *kernel], capture_output=True,
-                          text=True)
+    done = subprocess.run([python(), "core/probe.py", *kernel], capture_output=True, text=True)
     try:
         seen = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):  # torch is not installed, or it crashed in native code
