@@ -185,12 +185,12 @@ def unfinished(cfg):
     return [c for c in grid if not finished(c, run_folder(c))]
 
 
-def requirements(argv):
-    """Return the requirement files of a sweep: with vLLM's on a machine with GPUs, or if asked."""
-    cfg = parse(argv)
+def requirements(preset, argv):
+    """Print the requirement files of a sweep: with vLLM's on a machine with GPUs, or if asked."""
+    cfg = sweep_config(preset, argv)
     gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
     vllm = cfg["engine"] == "vllm" or (cfg["engine"] == "auto" and machine.visible_gpus())
-    return ["requirements.txt"] + ["requirements-vllm.txt"] * bool(gpus and vllm)
+    print("requirements.txt" + " requirements-vllm.txt" * bool(gpus and vllm))
 
 
 def slots(cfg):
@@ -335,7 +335,7 @@ def main(argv):
         parse(["--help"], __doc__)
     verbs = dict(commands=commands, run=run, failed=list_failed,
                  folder=lambda preset, argv: print(sweep_config(preset, argv)["runs"]),
-                 requirements=lambda preset, argv: print(*requirements(argv)))
+                 requirements=requirements)
     choose("verb", verb, verbs)
     return verbs[verb](preset, words)
 
