@@ -7,7 +7,7 @@
 """
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import chain
 
 LETTERS = str.maketrans({
@@ -84,7 +84,10 @@ def twins(questions, foreign):
     # an instruction has the word runs in more than half of four or more texts
     counts = Counter(run for words in texts for run in runs(words))
     usual = {run for run, n in counts.items() if len(texts) > 3 and 2 * n > len(texts)}
-    own_runs = [runs(words, usual) for words in texts]
+    own_runs, by_run = [runs(words, usual) for words in texts], defaultdict(list)
+    for i, own in enumerate(own_runs):
+        for run in own:
+            by_run[run].append(i)
     # "What is 2 + 2?" is part of many questions, so compare short texts with whole sentences
     short = {compact(words) for words, own in zip(texts, own_runs) if len(own) < LONG}
     longest, seen, found = max(map(len, short), default=0), {}, []
@@ -92,8 +95,8 @@ def twins(questions, foreign):
         words = normalize(question)
         mine = runs(without_braces(words), usual)
         leak = bool(short) and not short.isdisjoint(sentences(question, longest))
-        for own in own_runs:
-            common, size = len(mine & own), len(own)
+        for i, common in Counter(i for run in mine for i in by_run.get(run, ())).items():
+            size = len(own_runs[i])
             leak |= common / (size if size >= LONG else len(mine) + size - common) >= NEAR
         first = "against" if leak else seen.setdefault(compact(words), j)
         found.append(None if first == j else first)
