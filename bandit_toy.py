@@ -281,8 +281,8 @@ def in_parallel(function, *columns):
 
 def check_world(cfg):
     """Raise BadInput if a value in `cfg` is out of range or turns on what the toy does not have."""
-    config.expect_limits(cfg, dict(n_val=(1, math.inf), skill=(0, 1), D=(0, POOL),
-                                   B_p=(1, cfg["D"] or POOL)))
+    config.expect_limits(cfg, dict(n_val=(1, 10 ** 6), idle=(0, 10 ** 4), skill=(0, 1),
+                                   D=(0, POOL), B_p=(1, cfg["D"] or POOL)))
     only = dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
                 temperature=1.0, kl_coef=0.0, entropy_coef=0.0, recipe="mixed", pass_at="", out="",
                 lora_rank=0)

@@ -22,7 +22,6 @@ import contextlib
 import copy
 import dataclasses
 import fcntl
-import itertools
 import math
 import os
 import random
@@ -293,13 +292,14 @@ def gather_batch(batch):
             roll["logps"][inside])
     if WORLD == 1:
         return part
-    parts, ranks = [None] * WORLD, []
+    parts, groups = [None] * WORLD, {}
     torch.distributed.all_gather_object(parts, part)
-    for prompts, rewards, length, tokens, logps in parts:
+    for rank, (prompts, rewards, length, tokens, logps) in enumerate(parts):
         size = length.view(-1, n).sum(1).tolist()  # tokens of each problem
-        ranks.append(zip(prompts, rewards, length.split(n), tokens.split(size), logps.split(size)))
-    # problem j of the batch is number j // WORLD of rank j % WORLD
-    prompts, rewards, *flat = zip(*itertools.chain.from_iterable(zip(*ranks)))
+        columns = prompts, rewards, length.split(n), tokens.split(size), logps.split(size)
+        # its problem number i is number i WORLD + rank of the batch
+        groups |= {i * WORLD + rank: group for i, group in enumerate(zip(*columns))}
+    prompts, rewards, *flat = zip(*[groups[j] for j in range(len(groups))])
     return prompts, torch.stack(rewards), *map(torch.cat, flat)
 
 
@@ -314,12 +314,12 @@ def loss_rows(rewards, length, advantage, step, cfg):
     a term without tokens is 0, not 0 / 0.
     """
     import torch
-    n, rows = rewards.shape[1], []
+    n, indices = rewards.shape[1], []
     # decoupled baseline: all n rollouts give the mean and std; a random n_train are in the loss
     for j in range(len(rewards)):
         rng = random.Random(f"n_train {cfg['seed']} {step} {j}")
-        rows += [j * n + i for i in sorted(rng.sample(range(n), cfg["n_train"] or n))]
-    rows, mixed = torch.tensor(rows), mixed_groups(rewards).repeat_interleave(n)
+        indices += [j * n + i for i in sorted(rng.sample(range(n), cfg["n_train"] or n))]
+    rows, mixed = torch.tensor(indices), mixed_groups(rewards).repeat_interleave(n)
     in_policy = mixed | (cfg["zero_var_filter"] not in ("policy", "all"))
     in_reg = mixed | (cfg["zero_var_filter"] not in ("reg", "all"))
     N = [max(1, int((length * mask)[rows].sum())) for mask in (in_policy, in_reg)]
@@ -346,18 +346,18 @@ def update_parts(model, batch, cfg):
     by_length = length[rows].argsort(descending=True, stable=True)
     rows = rows[by_length[RANK::WORLD].sort().values]
     prompt_length = torch.tensor([len(p) for p in prompts]).repeat_interleave(n)
-    total = (prompt_length + length)[rows].tolist()
-    cut = [rows[part] for part in micro_batches(total, cfg["micro_tokens"],
-                                                packing.is_packed(model))]
+    total = prompt_length + length
+    cut = [rows[indices] for indices in micro_batches(total[rows].tolist(), cfg["micro_tokens"],
+                                                      packing.is_packed(model))]
     count = int(max(1, *all_reduce([len(cut)], "MAX")))
-    tokens, logps = tokens.split(length.tolist()), logps.split(length.tolist())
+    tokens_of, logps_of = tokens.split(length.tolist()), logps.split(length.tolist())
     of_rows = dict(prompt_length=prompt_length, length=length, reward=rewards.flatten())
     of_tokens, parts = dict(advantage=A, in_policy=in_policy, in_reg=in_reg), []
-    for rows in cut + [torch.tensor([0])] * (count - len(cut)):
-        part = {name: x[rows] for name, x in of_rows.items()}
-        part |= {name: x[rows].repeat_interleave(length[rows]) for name, x in of_tokens.items()}
-        part["logp_engine"] = torch.cat([logps[i] for i in rows.tolist()])
-        ids = [torch.cat([torch.tensor(prompts[i // n]), tokens[i]]) for i in rows.tolist()]
+    for own in cut + [total.argmin()[None]] * (count - len(cut)):
+        part = {name: x[own] for name, x in of_rows.items()}
+        part |= {name: x[own].repeat_interleave(length[own]) for name, x in of_tokens.items()}
+        part["logp_engine"] = torch.cat([logps_of[i] for i in own.tolist()])
+        ids = [torch.cat([torch.tensor(prompts[i // n]), tokens_of[i]]) for i in own.tolist()]
         part = {name: x.to(model.device) for name, x in part.items()}
         part["ids"] = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
         parts.append(types.SimpleNamespace(**part, dummy=len(parts) >= len(cut)))
@@ -902,8 +902,11 @@ def build_learner(model, ref, critic, cfg, device, base):
     device read their weights from `base`."""
     import torch
     from core import packing
-    passes = {model: token_logps, critic: token_values, ref: token_logps}
-    passes.pop(None, None)  # a run without critic or reference
+    passes = {model: token_logps}
+    if critic:
+        passes[critic] = token_values
+    if ref:
+        passes[ref] = token_logps  # it may be the model itself
     if why := packing.why_padded(model, device, models.is_bf16(cfg["dtype"], device)):
         if device != "cpu":
             notify(f"an update pads its rows, because {why}")

@@ -229,7 +229,8 @@ def main(argv):
     named = [word for word in argv if word.startswith(("--model=", "--config="))]
     models = [[]] if named else [[f"--model={model}"] for model in SHAPES]
     configs = [parse([*words, *argv], __doc__, own) for words in models]
-    expect(configs[0], *((key, re.fullmatch(r"( *[1-9]\d*)+", configs[0][key]),
+    expect(configs[0], *((key, all(re.fullmatch(r"[1-9]\d{0,3}", word) for word in
+                                   configs[0][key].split() or [""]),
                           "expected whole numbers above 0") for key in own))
     cards = configs[0]["cards"].split()
     print(f"| model | GPUs | an update | generation | {' GB | '.join(cards)} GB |")

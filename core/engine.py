@@ -169,7 +169,7 @@ class HFEngine:
 
     def load(self, weights):
         """Copy (name, tensor) pairs of the trained model into the engine's copy, if it has one."""
-        if self.trained:
+        if self.trained is not None:
             targets = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
             # of the buffers, `weights` has only those that are saved
             for name, weight in itertools.chain(weights, self.trained.named_buffers()):

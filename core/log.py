@@ -90,7 +90,10 @@ def read_log(path):
 def read_plan(folder):
     """Return the content of a sweep's sweep.json, {"config": flat dict}, or {} without the file."""
     path = Path(folder) / "sweep.json"
-    return read_json(path) if path.exists() else {}
+    plan = read_json(path) if path.exists() else {}
+    if plan and not isinstance(plan.get("config"), dict):
+        raise BadInput(f"{path}: expected the sweep's flat dict under `config`")
+    return plan
 
 
 def progress(folder):

@@ -52,7 +52,7 @@ def fetch(source, revision, folder):
     for path in (Path(source), folder / Path(file).name, folder / file):
         if path.is_file():
             return path
-    if not file:
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
         raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
                        "the hub")
     from huggingface_hub import hf_hub_download, logging
@@ -101,7 +101,7 @@ def pick_columns(rows, cfg, path):
     names = dict.fromkeys(name for row in rows for name in row)
     wanted = [[*files(cfg["question_key"] or question), cfg["answer_key"] or answer]
               for question, answer in COLUMNS]
-    columns = next((pair for pair in wanted if names.keys() >= {*pair}), None)
+    columns = next((pair for pair in wanted if pair[1:] and names.keys() >= {*pair}), None)
     if not columns:
         missing = " or ".join(name for name in wanted[0] if name not in names)
         raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} "

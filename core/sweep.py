@@ -36,13 +36,12 @@ import verifier
 
 def cells(cfg):
     """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts,
-    each seed's largest B_p n first. Raise BadInput if no cell is left or if a run is invalid."""
+    each seed's largest B_p n first. Raise BadInput if no cell is left or if a value is invalid."""
     grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
             for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
     for c in grid:
         config.check(c)
-        config.check_run(c)
     if not grid:
         raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it for all of --bps={cfg['bps']!r} "
                        f"and --ns={cfg['ns']!r}; raise it, or give smaller values")
@@ -172,6 +171,7 @@ def unfinished(cfg):
     try:
         grid = cells(cfg)
         for c in grid:
+            config.check_run(c)
             training(c)
             enough = c["eval_every"] <= all_rollouts(c) - c["B_p"] * c["n"]  # 0 turns them off
             config.expect(c, ("eval_every", enough, f"a run of B_p = {c['B_p']}, n = {c['n']}, "
@@ -228,7 +228,8 @@ def check_gpus(cfg):
     count, model = len(machine.visible_gpus()), cfg["model"]
     if not count:
         # prepare.py may make a model in the data folder; any other without a folder is on the hub
-        if not config.is_inside(model, cfg["data"]) and not Path(check_model_path(model)).exists():
+        if not config.is_inside(model, cfg["data"]) and not Path(model).exists():
+            check_model_path(model)
             raise BadInput(f"--model={model}: there is no GPU here, and on a CPU such a model "
                            "takes weeks. Give MODEL=FOLDER with a small model, GPUS_PER_RUN=0 to "
                            "use the CPU anyway, or DRY_RUN=1 to plan for another machine")

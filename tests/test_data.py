@@ -307,6 +307,7 @@ BAD = {
                  "ask, solution.final, solution.why"]),
     "question column": ("x.jsonl", [GOOD], ["no column nope", "question, answer"],
                         "--question_key=nope"),
+    "no question": ("x.jsonl", [GOOD], ["x.jsonl: no column", "answer"], "--question_key=,"),
     "struct": ("x.jsonl", [dict(prompt="1+1?", reward_model=dict(ground_truth="2", style="rule"))],
                ["no column reward_model;", "reward_model.ground_truth, reward_model.style"],
                "--answer_key=reward_model"),

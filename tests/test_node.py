@@ -261,7 +261,9 @@ def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env):
         config.BadInput, match="--model=Qwen/Qwen2.5-7B-Instruct: there is no GPU here")
     with refusal:
         sweep.slots(sweep.sweep_config("easy", words))
-    sweep.slots(sweep.sweep_config("easy", [*words, f"--model={tiny.model}"]))
+    (tmp_path / "run/model").mkdir(parents=True)  # a run's folder can be the model
+    for model in (tiny.model, tmp_path / "run"):
+        sweep.slots(sweep.sweep_config("easy", [*words, f"--model={model}"]))
 
 
 def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):

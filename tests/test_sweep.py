@@ -391,6 +391,11 @@ def test_failed_knows_the_plan_after_an_array(tiny, tmp_path):
     assert failed.code == 1 and "2 runs failed or are missing" in failed.stdout
     assert failed.stdout.count(" 0 of 64 rollouts") == 2 and ran not in failed.stdout
     assert [run(line).code for line in lines[:2]] == [1, 0]
+    plan = read_plan(out)["config"] | dict(threads=4096)  # of a larger machine
+    (out / "sweep.json").write_text(json.dumps(dict(config=plan)))
+    assert run("true").code == 0
+    (out / "sweep.json").write_text('{"config": 3}')
+    assert "sweep.json: expected" in run("true").stderr
 
 
 HOOK = """

@@ -187,8 +187,8 @@ def convert(name, path, rows, given):
     if verl := re.fullmatch(r"val-(?:core|aux)/.+/mean@(\d+)", column):
         known["samples"] = int(verl[1])
     if column.startswith("eval"):  # TRL's steps are optimizer steps
-        rows = by_step(((math.ceil(m / known.get("updates", 1)), row) for m, row in rows.items()),
-                       path)
+        each = max(known.get("updates", 1), 1)
+        rows = by_step(((math.ceil(m / each), row) for m, row in rows.items()), path)
     cfg, reward = resolve(name, rows, known), training_column(rows, names, path)
     trained = dict.fromkeys(m for m in rows if m and first(rows[m], REWARD + LR) is not None)
     pairs = list(zip([0, *trained], trained))

@@ -20,13 +20,14 @@ because their verifiers accept wrong answers. For problems of two tasks, make tw
 their files with `cat`.
 """
 import json
+import math
 import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
-from config import BadInput, choose, entry, parse
+from config import BadInput, choose, entry, expect_limits, parse
 from core.gym_problems import SETTINGS, draw, gradable, problem_from, tasks, write
 from core.problems import is_made
 
@@ -37,6 +38,7 @@ def main(argv):
                size=(9000, "how many problems to make"))
     cfg = parse([f"--data={os.path.relpath(HERE)}", *argv], __doc__, own)
     choose("task", cfg["task"], tasks())
+    expect_limits(cfg, dict(size=(1, math.inf)))
     folder, cfg["n_val"], name = Path(cfg["data"]), cfg["n_val"] or 300, cfg["task"]
     count = cfg["size"] + cfg["n_val"]
     try:
