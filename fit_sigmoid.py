@@ -352,19 +352,17 @@ def main(argv):
         raise BadInput(f"--view={view}: drawn by frontier.py; choose {', '.join(frontier.PANELS)}")
     sweep = folders_of(cfg["runs"])[0]
     folder, suffix = Path(cfg["out"] or sweep), frontier.suffix(cfg)
-    t, panels, dropped = frontier.analyse(cfg, view, metric)
+    t, panels, dropped = frontier.analyse(cfg)
     laws = {name: law_of(t, p, view) for name, p in panels.items()}
     found = tables(t, panels, view, asked, cfg["epochs"])
-    p, rows = found[max(found, key=lambda B: int(B[2:])) if view == "fixed_B" else "joint"]
+    p, rows = list(found.values())[-1]  # of the largest B
     row = next((r for r in rows if r["C"] == (asked or p["C"][-1])), None)
     if row is None:
         raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")
     folder.mkdir(parents=True, exist_ok=True)
     save_csv(folder / f"prescription{suffix}.csv", COLUMNS,
              (r | dict(metric=metric, panel=name) for name, (_, rs) in found.items() for r in rs))
-    stars = [] if view == "fixed_B" else [r | (dict(panel=f"B_p={r['B_p']}") if view == "fixed_Bp"
-                                               else {}) for r in rows]
-    plots.law(t, panels, laws, stars, "updates" if view == "fixed_B" else cfg["unit"],
+    plots.law(t, panels, laws, rows if view != "fixed_B" else [], cfg["unit"],
               folder / f"law{suffix}.png")
 
     print("Does the best n rise with the budget?")
@@ -384,7 +382,7 @@ def main(argv):
         # in a folder of its own, because a longer run would change the sweep
         run["out"] = f"runs/{Path(sweep).name}_n{run['n']}_C{run['C']}"
         print(f"To run the row of {format_si(row['C'])}:\n  {command(run, ['out'])}")
-        known = view != "fixed_B" and cfg["unit"] == "rollouts" and row["status"] == "observed"
+        known = cfg["unit"] == "rollouts" and row["status"] == "observed"
         if more := known and surer(t, p, row, sweep):
             print(f"To be surer: {more[0]}:\n  {more[1]}")
     left_out = [f"{plots.plural(len(dropped), 'run')} left out, see frontier.py"] * bool(dropped)

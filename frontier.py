@@ -156,9 +156,10 @@ def panel(t, of, whole=False):
 
 
 def settings(argv, doc, own=None):
-    """Return the config. B_max is 0 if the command line does not give it."""
-    cfg = parse(argv, doc, own)
-    return cfg | ({} if any(word.startswith("--B_max=") for word in argv) else dict(B_max=0))
+    """Return the config. B_max is 0 if the command line does not give it, and the unit of fixed_B
+    is updates."""
+    cfg = parse(["--B_max=0", *argv], doc, own)
+    return cfg | (dict(unit="updates") if cfg["view"] == "fixed_B" else {})
 
 
 def suffix(cfg):
@@ -167,13 +168,14 @@ def suffix(cfg):
     return "".join(f"_{word}" for word in words)
 
 
-def analyse(cfg, view, metric):
+def analyse(cfg):
     """Return (t, {panel: `panel`}, dropped) of the sweep in cfg["runs"], see stats.table."""
-    unit = "updates" if view == "fixed_B" else cfg["unit"]
-    runs, dropped = read_sweep(cfg["runs"], metric, unit, cfg["eval_set"], cfg["epochs"])
-    t = stats.table(runs, [r["C"][-1] for r in runs if view == "fixed_B"])  # each batch's own end
-    found = groups(t, view, cfg["B_max"])
-    return t, {name: panel(t, of, view == "fixed_B") for name, of in found.items()}, dropped
+    runs, dropped = read_sweep(cfg["runs"], cfg["metric"], cfg["unit"], cfg["eval_set"],
+                               cfg["epochs"])
+    whole = cfg["view"] == "fixed_B"
+    t = stats.table(runs, [r["C"][-1] for r in runs if whole])  # each batch's own end
+    found = groups(t, cfg["view"], cfg["B_max"])
+    return t, {name: panel(t, of, whole) for name, of in found.items()}, dropped
 
 
 def report_lines(t, panels, dropped):
@@ -213,7 +215,7 @@ def main(argv):
         from tools.views import VIEWS
         VIEWS[cfg["view"]](cfg, f"{name}.png")
         return print(f"figure: {name}.png")
-    t, panels, dropped = analyse(cfg, cfg["view"], cfg["metric"])
+    t, panels, dropped = analyse(cfg)
     save_csv(f"{name}.csv", COLUMNS, csv_rows(t, panels))
     plots.frontier(t, panels, cfg, f"{name}.png")
     print(*report_lines(t, panels, dropped), f"figure: {name}.png   numbers: {name}.csv", sep="\n")

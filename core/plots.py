@@ -126,7 +126,6 @@ def frontier(t, panels, cfg, path):
     """Draw each panel of frontier.py: reward over C, a curve for each (B_p, n), and n*(C)."""
     fig, axes = canvas(2, len(panels), (1.5 + 5 * len(panels), 7.2), height_ratios=[2, 1.1],
                        sharex="col")
-    unit = "updates" if cfg["view"] == "fixed_B" else cfg["unit"]
     dashes = ["-", "--", ":", "-.", (0, (1, 3)), (0, (8, 2))] * 6
     styles = dict(zip(sorted({c[0] for c in t.cells}), dashes))
     for (name, p), (top, low) in zip(panels.items(), axes.T):
@@ -157,7 +156,7 @@ def frontier(t, panels, cfg, path):
         low_y = min(np.nanmin(t.mean[p["of"]]), min(y))
         top.set_ylim(max(low_y - 0.03, 0), min(max(max(p["hi"]), max(y)) + 0.02, 1.02))
         draw_n(low, t, p)
-        budget_axis(low, p["C"][0], p["C"][-1], unit)
+        budget_axis(low, p["C"][0], p["C"][-1], cfg["unit"])
     seeds = len({r["seed"] for r in t.runs})
     save(fig, path, f"Which n is best at which budget? {plural(len(t.runs), 'run')}, "
          f"{plural(seeds, 'seed')}", "dots: record-breaking evaluations of the runs")
@@ -186,7 +185,7 @@ def law(t, panels, laws, rows, unit, path):
     """Draw n*(C), the fitted law and the prescribed rows of each panel. t: None for --points."""
     fig, axes = canvas(1, len(panels), (2 + 5 * len(panels), 4.8))
     for (name, p), ax in zip(panels.items(), axes[0]):
-        mine = [r for r in rows if r.get("panel", name) == name]
+        mine = [r for r in rows if r["cell"] in p["of"]]
         low, high = p["C"][0], max([p["C"][-1], *(r["C"] for r in mine)])
         if t is None:
             ax.plot(p["C"], p["n"], "ko", ms=4, label="points")
