@@ -82,7 +82,7 @@ def law_of(t, p, view):
     """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
     seed, and with the test of core.stats.verdict if all cells have one B_p."""
     def fit(star):
-        return fit_law(star["C"], star["between"]) if star else dict(
+        return fit_law(star["C"], star["n"]) if star else dict(
             why="no curve could be fitted", curve=None)
     runs = [r for r, c in zip(t.runs, t.cell) if c in p["of"]]
     law, seeds = fit(p["star"]), sorted({r["seed"] for r in runs})

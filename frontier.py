@@ -62,38 +62,33 @@ def fit_curve(C, reward):
 
 
 def n_star(runs, last=np.inf):
-    """Return the paper's n*(C), C up to `last`, as dict(C, n, B_p, reward, between), (G,) each, or
-    None.
+    """Return the paper's n*(C), C up to `last`, as dict(C (G,), curves {n: (G,)}, n (G,)), or None.
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
-    each (B_p, n), if there are points; take the n of the highest at each C. See `interpolate_n`.
+    each (B_p, n), if there are points; take the highest of each n, and n* by `interpolate_n`.
     """
-    cells = sorted({(r["B_p"], r["n"]) for r in runs})
     first, last = (max(r["C"][r["C"] > 0][0] for r in runs),
                    min(last, max(r["C"][-1] for r in runs)))
-    C = np.geomspace(first, last, 81)
-    curves = np.full((len(cells), len(C)), -np.inf)
-    for i, cell in enumerate(cells):
+    C, curves = np.geomspace(first, last, 81), {}
+    for n, B_p in sorted({(r["n"], r["B_p"]) for r in runs}):
         points = []
-        for r in (r for r in runs if (r["B_p"], r["n"]) == cell):
+        for r in (r for r in runs if (r["n"], r["B_p"]) == (n, B_p)):
             points += (new := records(r)) + [(r["C"][-1], y) for _, y in new[-1:]]
         if len({x for x, _ in points}) > 1:
-            curves[i] = sigmoid(np.log10(C), *fit_curve(*np.array(sorted(points)).T))
-    if first >= last or np.isinf(curves.max(0)).any():
+            y = sigmoid(np.log10(C), *fit_curve(*np.array(sorted(points)).T))
+            curves[n] = np.maximum(curves.get(n, y), y)
+    if first >= last or not curves:
         return None
-    B_p, n = np.array(cells)[curves.argmax(0)].T
-    of_n = {m: curves[[c[1] == m for c in cells]].max(0) for m in sorted({c[1] for c in cells})}
-    between = interpolate_n({m: y for m, y in of_n.items() if np.isfinite(y).all()}, n)
-    return dict(C=C, n=n, B_p=B_p, reward=curves.max(0), between=between)
+    return dict(C=C, curves=curves, n=interpolate_n(curves))
 
 
-def interpolate_n(heights, n):
+def interpolate_n(curves):
     """Return n* (G,) from a parabola in log2 n through the highest of the curves {n: (G,)} and its
     neighbours. An n at the edge of those that ran stays."""
-    if len(heights) < 3:
-        return n.astype(float)
-    x, y = np.log2(list(heights)), np.array(list(heights.values()))
-    at, top = np.arange(len(n)), y.argmax(0)
+    x, y = np.log2(list(curves)), np.array(list(curves.values()))
+    at, top = np.arange(y.shape[1]), y.argmax(0)
+    if len(x) < 3:
+        return 2 ** x[top]
     i = np.clip(top, 1, len(x) - 2)
     left, right = ((y[j + 1, at] - y[j, at]) / (x[j + 1] - x[j]) for j in (i - 1, i))
     bend = np.maximum((left - right) / (x[i + 1] - x[i - 1]), 1e-9)

@@ -176,7 +176,7 @@ def draw_n(ax, t, p):
                 label="its $B_p$")
         ns |= B
     if p["star"]:
-        ax.plot(p["star"]["C"], p["star"]["between"], color="C0", lw=1.3,
+        ax.plot(p["star"]["C"], p["star"]["n"], color="C0", lw=1.3,
                 label="n* by the paper's method")
     n_axis(ax, ns)
 

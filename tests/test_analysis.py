@@ -336,19 +336,20 @@ def test_sigmoids_and_n_star_of_the_paper():
     star = frontier.n_star(rows)
     curves = np.array([frontier.sigmoid(np.log10(star["C"]), 0.2, top, 3, 5 + 0.2 * i)
                        for i, top in enumerate((0.3, 0.4, 0.5))])
-    same = star["n"] == np.array([8, 16, 32])[curves.argmax(0)]
-    assert same.mean() > 0.95 and np.allclose(star["reward"], curves.max(0), atol=2e-3)
+    fits = np.array([star["curves"][n] for n in (8, 16, 32)])
+    same = fits.argmax(0) == curves.argmax(0)
+    assert same.mean() > 0.95 and np.allclose(fits.max(0), curves.max(0), atol=2e-3)
     assert star["n"][-1] == 32
     flat = run(8, 0, C, np.minimum(np.log10(C) / 10, 0.5))  # no record after C = 1e5
-    assert frontier.n_star([flat])["reward"][-1] < 0.52
+    assert frontier.n_star([flat])["curves"][8][-1] < 0.52
 
 
 def test_n_star_lies_between_the_n_that_ran():
     x = np.log2([8, 32, 128])
     curves = {n: np.array([0.5 - 0.01 * (u - 5.6) ** 2]) for n, u in zip((8, 32, 128), x)}
-    assert np.log2(frontier.interpolate_n(curves, np.array([32]))[0]) == pytest.approx(5.6)
+    assert np.log2(frontier.interpolate_n(curves)[0]) == pytest.approx(5.6)
     edge = {n: np.array([float(u)]) for n, u in zip((8, 32, 128), x)}
-    assert frontier.interpolate_n(edge, np.array([128]))[0] == 128
+    assert frontier.interpolate_n(edge)[0] == 128
 
 
 def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
