@@ -84,10 +84,9 @@ def law_of(t, p, view):
     def fit(star):
         return fit_law(star["C"], star["n"]) if star else dict(
             why="no curve could be fitted", curve=None)
-    runs = [r for r, c in zip(t.runs, t.cell) if c in p["of"]]
-    law, seeds = fit(p["star"]), sorted({r["seed"] for r in runs})
+    law, seeds = fit(p["star"]), {r["seed"] for r in p["runs"]}
     if law["curve"] and len(seeds) > 1:
-        less = [fit(frontier.n_star([r for r in runs if r["seed"] != s], p["C"][-1]))
+        less = [fit(frontier.n_star([r for r in p["runs"] if r["seed"] != s], p["C"][-1]))
                 for s in seeds]
         plateaus = [f["plateau"] for f in less if "plateau" in f]
         law["plateau_range"] = min(plateaus), max(plateaus)

@@ -101,34 +101,32 @@ def interpolate_n(curves):
 def groups(t, view, B_max=0):
     """Return {panel: its cells}. fixed_Bp trades n against M, joint trades all, and fixed_B trades
     n against B_p within a batch B (in updates M), for B_max or the three most common B."""
-    cells, B = range(len(t.cells)), [b * n for b, n, _ in t.cells]
     if view == "joint":
-        return dict(joint=list(cells))
+        return dict(joint=list(range(len(t.cells))))
     if view == "fixed_Bp":
-        return {f"B_p={b}": [i for i in cells if t.cells[i][0] == b]
+        return {f"B_p={b}": [i for i, c in enumerate(t.cells) if c[0] == b]
                 for b in sorted({c[0] for c in t.cells})}
-    shared = Counter(c[0] * c[1] for c in {c[:2] for c in t.cells})
-    limits = [B_max] if B_max else [b for b, k in shared.most_common(3) if k > 1]
-    out = {f"B={limit}": [i for i in cells if B[i] <= limit] for limit in sorted(limits)}
-    if not any(out.values()):
+    shared = Counter(b * n for b, n in {c[:2] for c in t.cells})
+    limits = [B_max] if B_max else sorted(B for B, k in shared.most_common(3) if k > 1)
+    if not limits or limits[-1] < min(shared):
         raise BadInput(f"--view={view}: no two cells with the same batch B = B_p n")
-    return {name: of for name, of in out.items() if of}
+    return {f"B={limit}": [i for i, (b, n, _) in enumerate(t.cells) if b * n <= limit]
+            for limit in limits}
 
 
 def panel(t, of, whole=False):
     """Return the frontier of the cells `of` over the budgets at which one of them has a reward:
 
-      of, j, C          the cells; the budgets, as indices (G,) of t.grid and as numbers
+      of, runs, records the cells; their runs; the record-breaking points of each run
+      j, C              the budgets, as indices (G,) of t.grid and as numbers
       top, tied         the best cell at each budget; the cells tied with it
       reward, lo, hi    the held-out reward of choosing so; its 90% interval, `half_width` of top
       switches          [(C, from n, to n, clear)]; clear: not within the error
-      star, records     the result of `n_star`; {cell: its record-breaking points}
+      star              the result of `n_star`
     whole: end where the largest batches end (for fixed_B).
     """
-    mine, last = [(r, c) for r, c in zip(t.runs, t.cell) if c in of], t.grid[-1]
-    runs = [r for r, _ in mine]
-    if whole:
-        last = max((r["B_p"] * r["n"], r["C"][-1]) for r in runs)[1]
+    runs = [r for r, i in zip(t.runs, t.cell) if i in of]
+    last = max((r["B_p"] * r["n"], r["C"][-1]) for r in runs)[1] if whole else t.grid[-1]
     js = [j for j in np.flatnonzero(t.grid <= last) if stats.best(t, j, of) is not None]
     top = [stats.best(t, j, of) for j in js]
     reward = stats.heldout_reward(t, of)[js]
@@ -142,12 +140,10 @@ def panel(t, of, whole=False):
         if t.cells[a][1] != t.cells[b][1]:  # clear: b was not tied before, a is not tied later
             clear = worse(b, range(k)) and worse(a, range(k, len(js)))
             switches.append((t.grid[js[k]], t.cells[a][1], t.cells[b][1], clear))
-    points = {}
-    for r, c in mine:
-        points.setdefault(c, []).extend(records(r))
-    return dict(of=of, j=js, C=t.grid[js], top=top, reward=reward, lo=np.maximum(reward - half, 0),
-                hi=np.minimum(reward + half, 1), tied=near, switches=switches,
-                star=n_star(runs, t.grid[js[-1]]), records=points)
+    return dict(of=of, runs=runs, records=[records(r) for r in runs], j=js, C=t.grid[js], top=top,
+                tied=near, reward=reward, lo=np.maximum(reward - half, 0),
+                hi=np.minimum(reward + half, 1), switches=switches,
+                star=n_star(runs, t.grid[js[-1]]))
 
 
 def settings(argv, doc, own=None):

@@ -129,19 +129,18 @@ def frontier(t, panels, cfg, path):
     dashes = ["-", "--", ":", "-.", (0, (1, 3)), (0, (8, 2))] * 6
     styles = dict(zip(sorted({c[0] for c in t.cells}), dashes))
     for (name, p), (top, low) in zip(panels.items(), axes.T):
-        pairs = {}
-        for i in p["of"]:
-            pairs.setdefault(t.cells[i][:2], []).append(i)
-        for (B_p, n), cells in sorted(pairs.items(), key=lambda pair: pair[0][::-1]):
+        for n, B_p in sorted((n, B_p) for B_p, n in pairs(t, p["of"])):
+            cells = [i for i in p["of"] if t.cells[i][:2] == (B_p, n)]
             y = np.where(t.alive[cells], t.mean[cells], -np.inf).max(0)  # its best lr_base
             shown, label = np.isfinite(y) & (t.grid <= p["C"][-1] * 1.001), f"n = {n}"
             if len(styles) > 1 and not name.startswith("B_p"):
                 label += f", $B_p$ = {B_p}"
             style = "-" if name.startswith("B_p") else styles[B_p]
             top.plot(t.grid[shown], y[shown], ls=style, color=colour(n), lw=1.6, label=label)
-            at_end = np.where(np.isnan(t.mean[cells, -1]), -1, t.mean[cells, -1])
-            if dots := p["records"].get(cells[at_end.argmax()]):  # only those of its best lr_base
-                top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1)
+            best = t.cells[cells[np.nan_to_num(t.mean[cells, -1], nan=-1).argmax()]]
+            for r, dots in zip(p["runs"], p["records"]):  # only those of its best lr_base
+                if dots and (r["B_p"], r["n"], r["lr_base"]) == best:
+                    top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1)
         top.fill_between(p["C"], p["lo"], p["hi"], color="0.88", zorder=0,
                          label="90% interval of the best")
         y = [t.mean[i, j] for i, j in zip(p["top"], p["j"])]
@@ -153,8 +152,8 @@ def frontier(t, panels, cfg, path):
         several = len({t.cells[i][2] for i in p["of"]}) > 1
         top.set(title=name.replace("_p", "$_p$").replace("=", " = "),
                 ylabel=reward_name(cfg) + ", best lr of each n" * several)
-        low_y = min(np.nanmin(t.mean[p["of"]]), min(y))
-        top.set_ylim(max(low_y - 0.03, 0), min(max(max(p["hi"]), max(y)) + 0.02, 1.02))
+        top.set_ylim(max(np.nanmin(t.mean[p["of"]]) - 0.03, 0),
+                     min(max(*p["hi"], *y) + 0.02, 1.02))
         draw_n(low, t, p)
         budget_axis(low, p["C"][0], p["C"][-1], cfg["unit"])
     seeds = len({r["seed"] for r in t.runs})
