@@ -43,11 +43,6 @@ COLUMNS = "metric panel C status B_p n M epochs lr lr_base reward lo hi hours ti
 # --------------------------------------------------------------------------------------------------
 # The law
 
-def law_at(law, C):
-    """Return log2 n* at budgets C."""
-    return law["b"] + law["L"] * expit(law["k"] * (np.log10(C) - law["x0"]))
-
-
 def fit_law(C, n):
     """Return the law through points C, n (E,) as dict(L, k, x0, b, plateau, why, curve). The
     plateau is at most an octave above the largest n. why: why the points do not determine the law,
@@ -64,26 +59,28 @@ def fit_law(C, n):
               for x0 in np.quantile(x, (0, 0.25, 0.5, 0.75, 1))]
     fits = [least_squares(errors, np.clip(start, lower, upper), bounds=(lower, upper),
                           x_scale=[1, 1, 0.5, 0.2]) for start in starts]
-    top, L, k, x0 = min(fits, key=lambda fit: fit.cost).x
-    law = dict(L=L, k=math.exp(k), x0=x0, b=top - L, plateau=2 ** top)
-    first, last = expit(law["k"] * (x[[0, -1]] - x0))
-    at_bound = [name for name, value, lo, hi in (
-        ("k", k, *np.log((0.5, 50))), ("C0", x0, lower[3], upper[3]),
-        ("plateau", top, lower[0], upper[0])) if min(value - lo, hi - value) < 0.01]
-    law["why"] = ("n* rises by less than half an octave" if L * (last - first) < 0.5 else
-                  "fewer than three values of n" if len(set(np.round(n, 6))) < 3 else
-                  f"{' and '.join(at_bound)} at a bound of the fit" if at_bound else
-                  "the points end before the bend" if last < 0.75 else
-                  "the points begin after the bend" if first > 0.5 else "")
-    return law | dict(curve=None if law["why"] else lambda C: law_at(law, C))
+    found = min(fits, key=lambda fit: fit.cost).x
+    room = zip(("plateau", "L", "k", "C0"), np.minimum(found - lower, upper - found))
+    at_bound = [name for name, left in room if left < 0.01]
+    top, L, log_k, x0 = found
+    k, b = math.exp(log_k), top - L
+    first, last = expit(k * (x[[0, -1]] - x0))
+    why = ("n* rises by less than half an octave" if L * (last - first) < 0.5 else
+           "fewer than three values of n" if len(set(np.round(n, 6))) < 3 else
+           f"{' and '.join(at_bound)} at a bound of the fit" if at_bound else
+           "the points end before the bend" if last < 0.75 else
+           "the points begin after the bend" if first > 0.5 else "")
+
+    def curve(C):
+        return b + L * expit(k * (np.log10(C) - x0))
+    return dict(L=L, k=k, x0=x0, b=b, plateau=2 ** top, why=why, curve=None if why else curve)
 
 
 def law_of(t, p, view):
     """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
     seed, and with the test of core.stats.verdict if all cells have one B_p."""
     def fit(star):
-        return fit_law(star["C"], star["n"]) if star else dict(
-            why="no curve could be fitted", curve=None)
+        return fit_law(star["C"], star["n"]) if star else fit_law([], [])
     law, seeds = fit(p["star"]), {r["seed"] for r in p["runs"]}
     if law["curve"] and len(seeds) > 1:
         less = [fit(frontier.n_star([r for r in p["runs"] if r["seed"] != s], p["C"][-1]))
@@ -94,7 +91,9 @@ def law_of(t, p, view):
 
 
 def law_text(law):
-    """Return a fitted law as text."""
+    """Return a law, or why there is none, as text."""
+    if not law["curve"]:
+        return f"no law: {law['why']}"
     low, high = law.get("plateau_range", (0, 0))
     return (f"log2 n* = {law['b']:.2f} + {law['L']:.2f} / (1 + exp(-{law['k']:.2f} (log10 C - "
             f"{law['x0']:.2f}))), plateau n = {law['plateau']:.0f}"
@@ -109,7 +108,7 @@ def more_seeds(seeds, ratio):
 def verdict_text(law):
     """Return the verdict of a panel as one sentence: what, its p, and what might decide it."""
     if "verdict" not in law:
-        return law_text(law) if law["curve"] else f"no law: {law['why']}"
+        return law_text(law)
     if law["p"] is None:
         return ("undecided: to test it, two n or more need evaluations from a quarter of C or less "
                 "to 0.8 C or more")
@@ -310,6 +309,10 @@ def report_points(words):
     """Print the law through the points of a CSV and what it prescribes. words: the command line,
     --points, --C, --B_p (32 by default) and --out."""
     given = dict(word.removeprefix("--").partition("=")[::2] for word in words)
+    if "help" in given:
+        return print(__doc__)
+    if "points" not in given:
+        raise BadInput("--points=FILE.csv is all that this copy can do without config.py")
     if extra := set(given) - {"points", "C", "B_p", "out"}:
         raise BadInput(f"--{min(extra)}: --points is used with --C, --B_p and --out only")
     try:
@@ -320,25 +323,21 @@ def report_points(words):
         raise BadInput(f"{' '.join(words)}: --C must be above 0, --B_p 1 or more")
     C, n = read_points(given["points"])
     law = fit_law(C, n)
-    print(f"the law: {law_text(law)}" if law["curve"] else f"no law: {law['why']}")
+    print(law_text(law))
     for budget in sorted({*asked, C[-1], 4 * C[-1]}):
-        best = max(round(2 ** float(law_at(law, budget)) if law["curve"] else n[-1]), 1)
+        best = max(round(2 ** law["curve"](budget) if law["curve"] else n[-1]), 1)
         print(f"C = {format_si(budget)}: B_p = {B_p}, n = {best}, M = {budget // (B_p * best):.0f}"
               + " (n of the last point)" * (not law["curve"]))
     out = Path(given.get("out") or Path(given["points"]).parent)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"law_{Path(given['points']).stem}.png"
     if plots:
-        plots.law(None, dict(points=dict(C=C, n=n)), dict(points=law), [], "rollouts", path)
+        plots.law(None, dict(points=dict(C=C, n=n, law=law)), [], "rollouts", path)
         print(f"figure: {path}")
 
 
 def main(argv):
     if any(word.startswith("--points=") for word in argv) or frontier is None:
-        if "--help" in argv:
-            return print(__doc__)
-        if not any(word.startswith("--points=") for word in argv):
-            raise BadInput("--points=FILE.csv is all that this copy can do without config.py")
         return report_points(argv)
     own = dict(points=("", "CSV file with columns C, n: fit the law to it, not to a sweep"))
     given = [word[4:] for word in argv if word.startswith("--C=")]
@@ -352,7 +351,8 @@ def main(argv):
     sweep = folders_of(cfg["runs"])[0]
     folder, suffix = Path(cfg["out"] or sweep), frontier.suffix(cfg)
     t, panels, dropped = frontier.analyse(cfg)
-    laws = {name: law_of(t, p, view) for name, p in panels.items()}
+    for panel in panels.values():
+        panel["law"] = law_of(t, panel, view)
     found = tables(t, panels, view, asked, cfg["epochs"])
     p, rows = list(found.values())[-1]  # of the largest B
     row = next((r for r in rows if r["C"] == (asked or p["C"][-1])), None)
@@ -361,15 +361,15 @@ def main(argv):
     folder.mkdir(parents=True, exist_ok=True)
     save_csv(folder / f"prescription{suffix}.csv", COLUMNS,
              (r | dict(metric=metric, panel=name) for name, (_, rs) in found.items() for r in rs))
-    plots.law(t, panels, laws, rows if view != "fixed_B" else [], cfg["unit"],
+    plots.law(t, panels, rows if view != "fixed_B" else [], cfg["unit"],
               folder / f"law{suffix}.png")
 
     print("Does the best n rise with the budget?")
     _, samples, columns = t.runs[0]["task"]  # one column if the logs have only means
     of_mean = view == "fixed_Bp" and metric.startswith("avg@") and columns > 1 and samples > 1
     modes = by_mode(t.runs) if of_mean else {}
-    for name, law in laws.items():
-        print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(law)}", 118,
+    for name, panel in panels.items():
+        print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(panel['law'])}", 118,
                             initial_indent="  ", subsequent_indent="  "))
         print(modes.get(name, ""), end="")
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"

@@ -180,7 +180,7 @@ def draw_n(ax, t, p):
     n_axis(ax, ns)
 
 
-def law(t, panels, laws, rows, unit, path):
+def law(t, panels, rows, unit, path):
     """Draw n*(C), the fitted law and the prescribed rows of each panel. t: None for --points."""
     fig, axes = canvas(1, len(panels), (2 + 5 * len(panels), 4.8))
     for (name, p), ax in zip(panels.items(), axes[0]):
@@ -191,9 +191,9 @@ def law(t, panels, laws, rows, unit, path):
             n_axis(ax, [min(p["n"]), max(p["n"])])
         else:
             draw_n(ax, t, p)
-        fit, x = laws[name], np.geomspace(low, high, 200)
-        if fit["curve"]:
-            ax.plot(x, 2 ** fit["curve"](x), "C3", lw=2, label="fitted law")
+        if curve := p["law"]["curve"]:
+            x = np.geomspace(low, high, 200)
+            ax.plot(x, 2 ** curve(x), "C3", lw=2, label="fitted law")
         for status, face in (("observed", "C1"), ("extrapolated", "white")):
             at = [(r["C"], r["n"]) for r in mine if r["status"] == status]
             if at:
