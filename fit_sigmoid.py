@@ -119,10 +119,9 @@ def verdict_text(law):
     ended = ", ".join(map(str, law["ended"]))
     tested = f", without n = {ended}, which ended early" * bool(ended)
     if law["verdict"] != "undecided":
-        p = law["p"] if law["verdict"] == "rises" else law["p_falls"]
-        return (f"the best n {law['verdict']} with the budget (p = {p:.2g}{tested}): best or tied "
-                f"up to C = {C[1]}: n = {early}; from {C[-2]}: n = {late}"
-                f"; n = {a['by']} is {points} ahead of n = {a['n']}"
+        return (f"the best n {law['verdict']} with the budget (p = {law['p']:.2g}{tested}): "
+                f"best or tied up to C = {C[1]}: n = {early}; from {C[-2]}: n = {late}; "
+                f"n = {a['by']} is {points} ahead of n = {a['n']}"
                 + (f". The law: {law_text(law)}" if law["curve"] else ""))
     if a["gap"] <= 0:
         return (f"undecided (p = {law['p']:.2g}{tested}): over no octave of C is another n ahead "
@@ -137,19 +136,19 @@ def verdict_text(law):
             f"{format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
 
-def by_mode(runs):
-    """Return {panel: lines}, the verdicts by the halves of the mean, avg = (best@2 + worst@2) / 2:
-    coverage, one of two rollouts is right, and sharpening, both are (section 4.1)."""
-    lines = {}
+def by_mode(runs, of):
+    """Return the verdicts on the cells `of` by the halves of avg@k = (best@2 + worst@2) / 2, a line
+    each: coverage, one of two rollouts is right, and sharpening, both are (section 4.1)."""
+    lines, (_, samples, columns) = "", runs[0]["task"]
+    if columns == 1 or samples == 1:  # logs with only means, or one rollout per problem
+        return lines
     for mode, metric in (("coverage", "best@2"), ("sharpening", "worst@2")):
         t = stats.table([r | dict(reward=per_problem(r["evals"], metric)) for r in runs])
-        for name, of in frontier.groups(t, "fixed_Bp").items():
-            if (law := stats.verdict(t, of))["sets"]:
-                p = law["p_falls" if law["verdict"] == "falls" else "p"]
-                early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
-                lines[name] = lines.get(name, "") + (
-                    f"  by {mode} ({metric}): {law['verdict']} (p = {p:.2g}), n = {early} early, "
-                    f"{late} late\n")
+        law = stats.verdict(t, of)
+        if law["p"] is not None:
+            early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
+            lines += (f"  by {mode} ({metric}): {law['verdict']} (p = {law['p']:.2g}), "
+                      f"n = {early} early, {late} late\n")
     return lines
 
 
@@ -365,13 +364,11 @@ def main(argv):
               folder / f"law{suffix}.png")
 
     print("Does the best n rise with the budget?")
-    _, samples, columns = t.runs[0]["task"]  # one column if the logs have only means
-    of_mean = view == "fixed_Bp" and metric.startswith("avg@") and columns > 1 and samples > 1
-    modes = by_mode(t.runs) if of_mean else {}
     for name, panel in panels.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(panel['law'])}", 118,
                             initial_indent="  ", subsequent_indent="  "))
-        print(modes.get(name, ""), end="")
+        if view == "fixed_Bp" and metric.startswith("avg@"):
+            print(by_mode(t.runs, panel["of"]), end="")
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
     print(f"What to run with {axis}; reward = {plots.reward_name(cfg)} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")

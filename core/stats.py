@@ -1,7 +1,7 @@
 """core/stats.py: every statistic of the analysis, on the plain arrays of core/runs.py.
 
     sweep = table(runs)                                # cells, budgets, rewards and their noise
-    best(sweep, j), tied(sweep, j)                     # the best cell at budget j, and its ties
+    best(sweep, j, of), tied(sweep, j, of)             # the best cell at budget j, and its ties
     verdict(sweep, of=[0, 1, 2])                       # does the best n rise with the budget?
 
 One noise model serves all of it: reward = cell + seed + run + problem. Cells are compared by seed
@@ -103,8 +103,7 @@ def table(runs, also=()):
     reached, N, (R, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
     alive = np.array([reached[cell == i].any(0) for i in range(N)])
     for i in range(N):  # it may stop below its budget, so it keeps the value of its longest runs
-        if alive[i].any():
-            end = np.flatnonzero(alive[i])[-1]
+        for end in np.flatnonzero(alive[i])[-1:]:
             for r in np.flatnonzero((cell == i) & reached[:, end]):
                 V[r, end:] = V[r, end]
     t = SimpleNamespace(runs=runs, cells=cells, grid=grid, V=V, cell=cell, seed=seed, alive=alive,
@@ -169,25 +168,23 @@ def over_problems(t, y, means):
     return (means * (1 - means)).sum() / asked if asked else 0.0
 
 
-def best(t, j, of=None):
+def best(t, j, of):
     """Return the best cell at budget j, of the cells `of`, or None if none has a reward."""
-    of = np.arange(len(t.cells)) if of is None else np.asarray(of)
     y = t.choice[of, j]
-    return None if np.isnan(y).all() else int(of[np.nanargmax(y)])
+    return None if np.isnan(y).all() else of[np.nanargmax(y)]
 
 
-def tied(t, j, of=None):
+def tied(t, j, of):
     """Return the cells tied with the best at budget j: their gaps are within the error, with 90%
     confidence for all comparisons together (Sidak; Hsu 1981)."""
-    of, top = range(len(t.cells)) if of is None else of, best(t, j, of)
-    of = [i for i in of if not np.isnan(t.mean[i, j])]
+    top, of = best(t, j, of), [i for i in of if not np.isnan(t.mean[i, j])]
     level = 0.9 ** (1 / max(len(of) - 1, 1))
     q, z = stats.t.ppf(level, t.df[j]), stats.norm.ppf(level)
 
     def is_tied(i):
         gap, problems, runs = difference(t, top, i, j)
         return gap <= math.hypot(z * problems, q * runs)
-    return [top] + [i for i in of if i != top and is_tied(i)]
+    return [i for i in of if is_tied(i)]
 
 
 def half_width(t, i, j):
@@ -199,12 +196,11 @@ def half_width(t, i, j):
     return max(another, math.sqrt(Z ** 2 * of_problems + q ** 2 * t.var[j] * h))
 
 
-def heldout_reward(t, of=None):
+def heldout_reward(t, of):
     """Return (G,): what the choice of the best cell earns, without the winner's curse. For each
     seed and half of the problems, the other seeds choose a cell on the other half (by `smooth`),
     and this seed scores it on this half; the mean of all scores. Each choice may be another cell. A
     cell with one seed is chosen by it as well, so the luck of its run remains."""
-    of = np.arange(len(t.cells)) if of is None else np.asarray(of)
     halves, scores = min(t.V.shape[2], 2), []
     for s in np.unique(t.seed):
         own, others = ([cell_means(t, of, runs, slice(h, None, halves)) for h in range(halves)]
@@ -244,26 +240,23 @@ def windows(t, of):
     rows = rows[ends >= 0.8 * ends.max(initial=0)]
     js = np.flatnonzero(t.reached[rows].all(0))
     n_of = np.array([t.cells[i][1] for i in t.cell])
-    ns = np.unique(n_of[rows])
-    if len(ns) < 2 or len(js) < 3 or t.grid[js[-1]] < 4 * t.grid[js[0]]:
+    if len(set(n_of[rows])) < 2 or len(js) < 3 or t.grid[js[-1]] < 4 * t.grid[js[0]]:
         return None
     W = min(max(round(math.log2(t.grid[js[-1]] / t.grid[js[0]])), 2), 6)
     parts = np.array_split(js, W)
-    V = {r: np.stack([t.V[r, part].mean(0) for part in parts]) for r in rows}  # (W, P) each
-    A, keys = [], [(n, s) for n in ns for s in np.unique(t.seed[rows[n_of[rows] == n]])]
+    V = np.array([[curve[part].mean(0) for part in parts] for curve in t.V])  # (R, W, P)
+    A, keys = [], sorted({(n_of[r], t.seed[r]) for r in rows})
     for n, s in keys:
-        mine = {t.cell[r]: V[r] for r in rows if n_of[r] == n and t.seed[r] == s}
-        scores = []
-        for cell, own in mine.items():
-            other = [V[r].mean(1) for r in rows if t.cell[r] == cell and t.seed[r] != s]
-            scores.append(np.mean(other, 0) if other else own.mean(1))
-        chosen = np.argmax(scores, 0)
-        A.append([list(mine.values())[chosen[w]][w] for w in range(W)])
+        mine, scores = [r for r in rows if (n_of[r], t.seed[r]) == (n, s)], []
+        for r in mine:
+            others = [o for o in rows if t.cell[o] == t.cell[r] and t.seed[o] != s]
+            scores.append(V[others or [r]].mean(2).mean(0))
+        A.append(V[np.take(mine, np.argmax(scores, 0)), range(W)])
     n, seed = np.array(keys).T
     return np.array(A), n, seed, [(t.grid[part[0]], t.grid[part[-1]]) for part in parts]
 
 
-def law_test(n, W, y, runs, problems, df):
+def law_test(W, y, runs, problems, df):
     """Return (p, i, a, w) of the null hypothesis that one n is best in every window.
 
     y (N W,): the rewards by n and window, with covariances over runs (df) and over problems. The
@@ -271,7 +264,7 @@ def law_test(n, W, y, runs, problems, df):
     middle window is both, so that a fall is no rise). Near-ties are ties (Hansen 2005). i: the n
     that stands best; the a-th n beats it most, in window w.
     """
-    N = len(n)
+    N = len(y) // W
     K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
          if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
     i0, better, worse = np.array([(i, a * W + w, i * W + w) for i, a, w in K]).T
@@ -303,18 +296,18 @@ def variances(D, runs, problems):
 
 
 def verdict(t, of):
-    """Return dict(verdict, p, p_falls, ...) for the cells `of`, all of one B_p. p is None without a
-    test. verdict is "rises" or "falls" if only this test is significant and the n that are best or
-    tied change from the first window to the last, else "undecided".
+    """Return dict(verdict, p, ...) for the cells `of`, all of one B_p. p is None without a test.
+    verdict is "rises" or "falls" if only this test is significant, with this p, and the n that are
+    best or tied change from the first window to the last. Else it is "undecided", with p of a rise.
 
     ended: the n without a run that came near the largest budget; they are not tested.
     ahead: how the first best n is beaten by the last one late, or, if undecided, how the n that
     comes closest to serving every budget is beaten: n, by, gap, half (points of reward, half of a
     90% interval), C (first, last). sets: the n tied with each window's best.
     """
-    found = windows(t, of) if len({t.cells[i][1] for i in of}) > 1 else None
+    found = windows(t, of)
     if found is None:
-        return dict(verdict="undecided", p=None, p_falls=None, sets=[], windows=[])
+        return dict(verdict="undecided", p=None)
     A, of_run, seed, C = found
     n, (_, W, P) = np.unique(of_run), A.shape
     N, f = len(n), fit_cells(A, of_run, seed)
@@ -325,9 +318,8 @@ def verdict(t, of):
         problems = (np.cov(f.each.reshape(N * W, P)) - np.kron(f.H, f.rolls)) / P
     y, df = f.each.mean(2).ravel(), RUN_DF + f.df
     back = np.arange(N * W).reshape(N, W)[::-1].ravel()
-    p, i, a, at = law_test(n, W, y, runs, problems, df)
-    p_falls, *_ = law_test(-n[::-1], W, y[back], runs[np.ix_(back, back)],
-                           problems[np.ix_(back, back)], df)
+    p, i, a, at = law_test(W, y, runs, problems, df)
+    p_falls, *_ = law_test(W, y[back], runs[np.ix_(back, back)], problems[np.ix_(back, back)], df)
     # gap[b, a, w]: how much the b-th n is ahead of the a-th in window w; half of its 90% interval
     I, Y = np.eye(N * W).reshape(N, W, -1), y.reshape(N, W)
     v_runs, v_problems = variances((I[:, None] - I[None]).reshape(-1, N * W), runs, problems)
@@ -335,11 +327,12 @@ def verdict(t, of):
     gap, half, top = Y[:, None] - Y[None], half.reshape(N, N, W), Y.argmax(0)
     sets = [[int(n[b]) for b in range(N) if gap[top[w], b, w] <= half[top[w], b, w]]
             for w in range(W)]
-    said = {(True, False): "rises", (False, True): "falls"}.get(
-        (p <= ALPHA, p_falls <= ALPHA) if sets[0] != sets[-1] else None, "undecided")
-    if said != "undecided" and top[0] != top[-1]:
-        i, a, at = top[0], top[-1], W - 1
-    return dict(verdict=said, p=p, p_falls=p_falls, sets=sets, windows=C,
+    said = "undecided"
+    if (p <= ALPHA) != (p_falls <= ALPHA) and sets[0] != sets[-1]:
+        said, p = ("rises", p) if p <= ALPHA else ("falls", p_falls)
+        if top[0] != top[-1]:
+            i, a, at = top[0], top[-1], W - 1
+    return dict(verdict=said, p=p, sets=sets, windows=C,
                 seeds=len(np.unique(seed)), ended=sorted({t.cells[i][1] for i in of} - set(n)),
                 ahead=dict(n=int(n[i]), by=int(n[a]), gap=gap[a, i, at], half=half[a, i, at],
                            C=C[at]))

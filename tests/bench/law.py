@@ -75,7 +75,7 @@ def main(sweeps):
                 for draw in range(sweeps):
                     t = table(sweep(draw, truth, ns=NS, seeds=seeds, evals=60, **sds))
                     said.append(verdict(t, range(len(t.cells)))["verdict"])
-                    ties = {t.cells[i][1] for i in tied(t, len(t.grid) - 1)}
+                    ties = {t.cells[i][1] for i in tied(t, -1, range(len(t.cells)))}
                     held += min(best_n(truth, t.grid[-1])) in ties
                     size += len(ties)
                 text.append(f"{100 * said.count('rises') / sweeps:.0f} "
