@@ -42,24 +42,21 @@ def over_distinct(values, copies):
 
 def per_problem(evals, metric):
     """Return the metric (E, P) of each distinct problem, from the counts `correct`; (E, 1) for logs
-    that have only means."""
+    that have only means, and for the mean reward."""
     tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct") or ())) for r in evals}
     if len(tasks) > 1:
         raise BadInput("its evaluations differ in problems or samples")
-    if not evals[0].get("correct") or not metric.startswith(("avg@", "best@", "worst@")):
-        values = [[r[metric]] for r in evals]
-    else:
-        samples = evals[0].get("samples")
-        counts = np.array([r["correct"] for r in evals])
+    if "@" in metric and evals[0].get("correct"):
+        samples, counts = evals[0].get("samples"), np.array([r["correct"] for r in evals])
         if not is_number(samples) or counts.dtype.kind != "i" or not (
                 (counts >= 0) & (counts <= samples)).all():
             raise BadInput("`correct` has values that are not counts from 0 to `samples`")
-        values = np.array(at_k(metric, samples))[counts]
-    values = np.array(values, float)
-    if not ((values >= -1e-6) & (values <= 1 + 1e-6)).all():  # false for NaN
+        copies = next((r["copies"] for r in evals if r.get("copies")), None)
+        return over_distinct(np.array(at_k(metric, samples))[counts], copies)
+    values = np.array([[r[metric]] for r in evals], float)
+    if not (np.abs(values - 0.5) <= 0.5 + 1e-6).all():  # false for NaN
         raise BadInput(f"its {metric} is not a number from 0 to 1 in every evaluation")
-    copies = next((r["copies"] for r in evals if r.get("copies")), None)
-    return over_distinct(values, copies) if values.shape[1] > 1 else values
+    return values
 
 
 def training_evals(steps, cfg):
@@ -85,7 +82,7 @@ def hours_of(steps, ranks):
         else:
             return {}
         hours[r["step"]], before = total * ranks / 3600, r["step"]
-    return hours if steps else {}
+    return hours
 
 
 def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
@@ -115,29 +112,27 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
     for r in training_evals(steps, cfg) if part == "train" else used:
         if r.get("type") != "eval" or r.get("set", "val") != part:
             continue
+        step, at = r.get("step"), None
+        if hours and is_number(step):  # thinned logs have no record of most updates
+            at = float(np.interp(step, [*hours], [*hours.values()]))
         # for --metric=reward: without fractional rewards it is avg@k
-        r = dict(reward=r.get(f"avg@{r.get('k')}"),
-                 rollouts=(r.get("step") or 0) * cfg["B_p"] * cfg["n"]) | r
-        # thinned logs have no record of most updates
-        at = (float(np.interp(r["step"], [*hours], [*hours.values()]))
-              if hours and is_number(r.get("step")) else None)
-        spent = dict(updates=r.get("step"), gpu_hours=at).get(unit, r.get(unit))
-        r |= dict(C=spent, hours=at)
-        if is_number(spent) and (is_number(r.get(metric)) or r.get("correct")):
-            evals[spent] = r
+        r = dict(reward=r.get(f"avg@{r.get('k')}"), rollouts=(step or 0) * cfg["B_p"] * cfg["n"]
+                 ) | r | dict(updates=step, gpu_hours=at)
+        if is_number(r.get(unit)) and (is_number(r.get(metric)) or r.get("correct")):
+            evals[r[unit]] = r
     evals = [evals[C] for C in sorted(evals)]
-    if sum(r["C"] > 0 for r in evals) < 2:
+    if sum(r[unit] > 0 for r in evals) < 2:
         raise BadInput(f"fewer than two evaluations of `{part}` after the start with {metric} and "
                        f"{unit}" + f" in its first {epochs:g} epochs" * bool(epochs))
-    ends = [str(r.get("status")) for r in records if r.get("type") == "end"]
+    ends = ["", *(str(r.get("status")) for r in records if r.get("type") == "end")]
     reward = per_problem(evals, metric)
-    columns = {key: np.array([r.get(key) or 0 for r in evals], float)
-               for key in ("C", "rollouts", "step", "hours")}
-    return columns | dict(
-        run=path.parent.name, config=cfg, B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"],
-        lr_base=cfg["lr_base"], reward=reward,
-        evals=evals, steps=steps, source=head.get("source", ""), D=D,
-        status="budget" if len(used) < len(records) else ends[-1] if ends else "",
+    fields = dict(C=unit, rollouts="rollouts", step="step", hours="gpu_hours")
+    columns = {name: np.array([r.get(field) or 0 for r in evals], float)
+               for name, field in fields.items()}
+    return columns | {key: cfg[key] for key in ("B_p", "n", "lr_base", "seed")} | dict(
+        run=path.parent.name, config=cfg, reward=reward, evals=evals, steps=steps,
+        source=head.get("source", ""), D=D,
+        status="budget" if len(used) < len(records) else ends[-1],
         problems=evals[0].get("problems") or len(evals[0].get("correct") or ()),
         device=str(head.get("device", "")), data=str(head.get("train_set_hash")),
         task=(evals[0].get("set_hash"), evals[0].get("samples"), reward.shape[1]))
@@ -171,11 +166,12 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
         return Counter(values).most_common(1)[0][0]
     plan = read_plan(folders[0]).get("config") if len(folders) == 1 else None
     usual = key(plan) if plan else most(key(run["config"]) for run in read)
-    if not any(key(run["config"]) == usual for run in read):
-        raise BadInput(f"{where}: no run of the experiment in sweep.json yet")
     lrs = set(lrs_of(complete(plan))) if plan else {run["lr_base"] for run in read}
-    same = [run for run in read if key(run["config"]) == usual]
+    same = [run for run in read if key(run["config"]) == usual and run["lr_base"] in lrs]
+    if not same:
+        raise BadInput(f"{where}: no run of the experiment in sweep.json yet")
     task = most(run["task"] for run in same)
+    same = [run for run in same if run["task"] == task]
     data = {seed: most(run["data"] for run in same if run["seed"] == seed)
             for seed in {run["seed"] for run in same}}
     kept = {}
@@ -191,6 +187,4 @@ def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
             dropped.append((run["run"], why))
         else:
             kept[cell] = run
-    if not kept:
-        raise BadInput(f"{where}: no run can be compared with another")
     return [kept[cell] for cell in sorted(kept)], dropped
