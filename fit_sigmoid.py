@@ -171,24 +171,21 @@ def prescribe(t, p, C, epochs=0):
     while k and not t.alive[p["of"], p["j"][k]].any():
         k -= 1
     i, j = p["top"][k], p["j"][k]
-    near = t.grid[min(j + 1, len(t.grid) - 1)] if C > t.grid[j] else t.grid[j]
-    observed = p["C"][0] * (1 - 1e-9) <= C <= near * (1 + 1e-9) and (
-        t.alive[p["of"], p["j"][nearest]].any())
+    following = t.grid[j:j + 2][-1]
+    observed = k == nearest and p["C"][0] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
     (B_p, n, lr), mine = t.cells[i], [r for r, c in zip(t.runs, t.cell) if c == i]
     cfg, D = complete(t.runs[0]["config"]), t.runs[0]["D"]
     # a cell may have ended below its budget; beyond all runs it gets the whole of C
     last = max(r["C"][-1] for r in mine) if observed and not t.alive[i, j] else C
     M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
     M = min(M, int(epochs * D) // B_p) if epochs else M
-    row = dict(C=C, status="observed" if observed else "extrapolated", cell=i, budget=j, B_p=B_p,
-               n=n, M=M, epochs=M * B_p / D if D else "", lr_base=lr,
+    row = dict(C=C, status="extrapolated", cell=i, budget=j, B_p=B_p, n=n, M=M, lr_base=lr,
+               epochs=M * B_p / D if D else "",
                lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
                hours=in_unit([r for r in mine if r["hours"][-1]] or mine, M * B_p * n, "rollouts",
-                             "hours") or "", reward="", lo="", hi="", ties=[], tied="")
+                             "hours") or "", reward="", lo="", hi="", tied=[])
     if observed:
-        ties = p["tied"][k]
-        row |= dict(reward=p["reward"][k], lo=p["lo"][k], hi=p["hi"][k], ties=ties,
-                    tied=plots.cells_csv(t, ties))
+        row |= {key: p[key][k] for key in ("reward", "lo", "hi", "tied")} | dict(status="observed")
     return row if M else None
 
 
@@ -213,17 +210,16 @@ def table_lines(t, rows, axis):
     yield (f"  {axis:>7} {'B_p':>6} {'n':>6} {'M':>6} {'epochs':>6} {'lr':>8}  "
            f"{'reward':20} {hour:>7}  tied {'(B_p, n)' if several else 'n'}")
     for r in rows:
-        reward = "not run"
+        star, reward = "*", "not run"
         if r["status"] == "observed":
-            reward = f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
-        epochs, hours, lr = (f"{r[key]:.{digits}g}" if r[key] != "" else "" for key, digits in
+            star, reward = " ", f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
+        epochs, hours, lr = (f"{r[key]:.{digits}g}" if r[key] else "" for key, digits in
                              (("epochs", 3), ("hours", 3), ("lr", 2)))
-        star = " " if r["status"] == "observed" else "*"
         yield (f"  {format_si(r['C']):>7}{star}{r['B_p']:>6} {r['n']:>6} {r['M']:>6} {epochs:>6} "
-               f"{lr:>8}  {reward:20} {hours:>7}  {plots.cells_text(t, r['ties'])}")
+               f"{lr:>8}  {reward:20} {hours:>7}  {plots.cells_text(t, r['tied'])}")
 
 
-def cautions(t, p, row):
+def cautions(t, row):
     """Yield what the reader of a row should know, one line each."""
     i, j = row["cell"], row["budget"]
     peak = int(np.nanargmax(np.where(t.alive[i], t.mean[i], np.nan)))
@@ -253,7 +249,7 @@ def surer(t, p, row, folder):
     following = 0  # the next n in the steps of the grid, at most a factor of 4 away
     if len(ns) > 1 and n in (ns[0], ns[-1]):
         following = round(n * min(max(n / ns[-2 if n == ns[-1] else 1], 1 / 4), 4))
-    ties = [i for i in row["ties"] if t.cells[i][1] != n]
+    ties = [i for i in row["tied"] if t.cells[i][1] != n]
     if following >= 2:
         reason = (f"n = {n} is the {'largest' if n == ns[-1] else 'smallest'} that ran; add "
                   f"n = {following}")
@@ -267,18 +263,18 @@ def surer(t, p, row, folder):
             return None
         reason = (f"{plots.plural(more, 'more seed')} of the tied cells, which differ by "
                   f"{100 * gap:.1f} +- {100 * error:.1f} points")
-        bps, ns = (sorted({t.cells[i][k] for i in row["ties"]}) for k in (0, 1))
+        bps, ns = (sorted({t.cells[i][k] for i in row["tied"]}) for k in (0, 1))
         seeds = range(seeds[-1] + 1, seeds[-1] + 1 + more)
     else:
         return None
     run = complete(t.runs[0]["config"]) | dict(C=int(max(row["C"], p["C"][-1])), runs=str(folder),
                                                B_p=max(bps), n=max(ns))
     preset = preset_words(run["recipe"], run["data"], [f"--model={run['model']}"])
-    keys = {word[2:].partition("=")[0] for word in preset} - {"bps", "ns", "seeds", "lrs", "C"}
-    words = shlex.split(command(run, sorted({"runs", "model", *keys})))
-    dropped = "--lr_base=", "--B_p=", "--n=", "--recipe="
-    kept = [word for word in words if word.startswith("--") and not word.startswith(dropped)]
     grid = dict(lrs=sorted({c[2] for c in t.cells}), bps=bps, ns=ns, seeds=seeds)
+    keys = {word[2:].partition("=")[0] for word in preset} - {"C", *grid}
+    words = command(run, sorted({"runs", "model", *keys}))
+    kept = [word for word in shlex.split(words) if word.startswith("--")
+            and not word.startswith(("--lr_base=", "--B_p=", "--n=", "--recipe="))]
     kept += [f"--{key}={' '.join(map(str, values))}" for key, values in grid.items()]
     return reason, f"bash run_sweep.sh {run['recipe']} {shlex.join(dict.fromkeys(kept))}"
 
@@ -359,7 +355,8 @@ def main(argv):
         raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")
     folder.mkdir(parents=True, exist_ok=True)
     save_csv(folder / f"prescription{suffix}.csv", COLUMNS,
-             (r | dict(metric=metric, panel=name) for name, (_, rs) in found.items() for r in rs))
+             (r | dict(metric=metric, panel=name, tied=plots.cells_csv(t, r["tied"]))
+              for name, (_, rs) in found.items() for r in rs))
     plots.law(t, panels, rows if view != "fixed_B" else [], cfg["unit"],
               folder / f"law{suffix}.png")
 
@@ -382,7 +379,7 @@ def main(argv):
         if more := known and surer(t, p, row, sweep):
             print(f"To be surer: {more[0]}:\n  {more[1]}")
     left_out = [f"{plots.plural(len(dropped), 'run')} left out, see frontier.py"] * bool(dropped)
-    print(*(f"caution: {text}\n" for text in [*cautions(t, p, row), *left_out]), sep="", end="")
+    print(*(f"caution: {text}\n" for text in [*cautions(t, row), *left_out]), sep="", end="")
     print(f"figure: {folder / f'law{suffix}.png'}   table: {folder / f'prescription{suffix}.csv'}")
 
 

@@ -526,7 +526,7 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     assert "To run the row" in said and "run_sweep.sh" not in said  # budgets of runs are rollouts
     t = stats.table(sweep(5, constant(size=0.3), ns=(8, 16, 32), seeds=2, C=1_000_000, evals=30))
     p = frontier.panel(t, [0, 1, 2])
-    row = fit.prescribe(t, p, p["C"][-1]) | dict(cell=1, n=16, ties=[1, 2])
+    row = fit.prescribe(t, p, p["C"][-1]) | dict(cell=1, n=16, tied=[1, 2])
     t.runs[0]["config"] = parse([])
     found = fit.surer(t, p, row, "runs/x")
     assert "9 more seeds" in found[0] and "--seeds=2 3 4" in found[1]
@@ -539,24 +539,24 @@ def test_cautions():
     rise, fall = np.linspace(0.3, 0.7, 20), np.linspace(0.7, 0.5, 20)
     rows = [run(8, s, C, np.append(rise[::2], fall[::2])) for s in (0, 1)]
     t = stats.table([r | dict(reward=np.repeat(r["reward"], 20, 1)) for r in rows])
-    said = [*fit.cautions(t, {}, dict(cell=0, budget=len(t.grid) - 1))]
+    said = [*fit.cautions(t, dict(cell=0, budget=len(t.grid) - 1))]
     assert len(said) == 1 and "points better at C = " in said[0]
     t.runs[0]["problems"] = 19
-    said = [*fit.cautions(t, {}, dict(cell=0, budget=len(t.grid) - 1))]
+    said = [*fit.cautions(t, dict(cell=0, budget=len(t.grid) - 1))]
     assert "the rewards are of 19 validation problems; others may differ" in said
     for asked, noise in ((0, True), (20, False), (100_000, True)):  # logs with means only
         means = stats.table([r | dict(problems=asked) for r in rows])
-        said = [*fit.cautions(means, {}, dict(cell=0, budget=len(t.grid) - 1))]
+        said = [*fit.cautions(means, dict(cell=0, budget=len(t.grid) - 1))]
         assert any("stop there" in text for text in said) == noise
     dead = [run(8, 0, C[:9], rise[:9], status="diverged"), run(16, 0, C, rise)]
     assert stats.table(dead).mean[0, -1] == pytest.approx(0.3)  # without an evaluation at C = 0
-    said = [*fit.cautions(stats.table(dead), {}, dict(cell=0, budget=5))]
+    said = [*fit.cautions(stats.table(dead), dict(cell=0, budget=5))]
     assert any("1 run diverged" in text for text in said)
     assert any("one seed" in text for text in said)
     for solved in (0, 1):
         same = stats.table([run(n, s, C, 0 * rise + solved) for n in (8, 16) for s in (0, 1)])
         assert frontier.panel(same, [0, 1])[("lo", "hi")[solved]][-1] == solved
-        assert [*fit.cautions(same, {}, dict(cell=0, budget=5))] == [
+        assert [*fit.cautions(same, dict(cell=0, budget=5))] == [
             f"the reward is always {solved}, so no n is better than another"]
 
 
