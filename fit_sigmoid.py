@@ -112,28 +112,26 @@ def verdict_text(law):
     if law["p"] is None:
         return ("undecided: to test it, two n or more need evaluations from a quarter of C or less "
                 "to 0.8 C or more")
-    C = [format_si(x) for window in law["windows"] for x in window]
-    early, late = (", ".join(map(str, ns)) for ns in (law["sets"][0], law["sets"][-1]))
-    a = law["ahead"]
+    a, C = law["ahead"], [format_si(x) for window in law["windows"] for x in window]
     points = f"{100 * a['gap']:.1f} +- {100 * a['half']:.1f} points"
-    ended = ", ".join(map(str, law["ended"]))
+    p, ended = f"p = {law['p']:.2g}", ", ".join(map(str, law["ended"]))
     tested = f", without n = {ended}, which ended early" * bool(ended)
     if law["verdict"] != "undecided":
-        return (f"the best n {law['verdict']} with the budget (p = {law['p']:.2g}{tested}): "
-                f"best or tied up to C = {C[1]}: n = {early}; from {C[-2]}: n = {late}; "
-                f"n = {a['by']} is {points} ahead of n = {a['n']}"
-                + (f". The law: {law_text(law)}" if law["curve"] else ""))
-    if a["gap"] <= 0:
-        return (f"undecided (p = {law['p']:.2g}{tested}): over no octave of C is another n ahead "
-                f"of n = {a['n']}; only a larger C or other n could show a rise")
-    more = more_seeds(law["seeds"], (a["half"] / a["gap"]) ** 2)
+        early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
+        return (f"the best n {law['verdict']} with the budget ({p}{tested}): best or tied up to "
+                f"C = {C[1]}: n = {early}; from {C[-2]}: n = {late}; n = {a['by']} is {points} "
+                f"ahead of n = {a['n']}" + (f". The law: {law_text(law)}" if law["curve"] else ""))
+    more = more_seeds(law["seeds"], (a["half"] / max(a["gap"], 1e-9)) ** 2)
     decide = (f"about {plots.plural(more, 'more seed')} might decide" if more <= 20 else
               "only a larger C or other n could show a rise")
+    if a["gap"] <= 0:
+        return (f"undecided ({p}{tested}): over no octave of C is another n ahead of n = {a['n']}; "
+                f"{decide}")
     needed = (f"needed is {stats.ALPHA}" if law["p"] > stats.ALPHA else
               "but it falls too, or the best or tied n do not change")
-    return (f"undecided (p = {law['p']:.2g}, {needed}{tested}): n = {a['n']} comes closest to "
-            f"serving every budget, n = {a['by']} is {points} ahead of it at C = "
-            f"{format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
+    return (f"undecided ({p}, {needed}{tested}): n = {a['n']} comes closest to serving every "
+            f"budget, n = {a['by']} is {points} ahead of it at C = {format_si(a['C'][0])} to "
+            f"{format_si(a['C'][1])}; {decide}")
 
 
 def by_mode(runs, of):
