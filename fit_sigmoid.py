@@ -83,7 +83,7 @@ def law_of(t, p, view):
         return fit_law(star["C"], star["n"]) if star else fit_law([], [])
     law, seeds = fit(p["star"]), {r["seed"] for r in p["runs"]}
     if law["curve"] and len(seeds) > 1:
-        less = [fit(frontier.n_star([r for r in p["runs"] if r["seed"] != s], p["C"][-1]))
+        less = [fit(frontier.n_star([r for r in p["runs"] if r["seed"] != s], p["rows"][-1]["C"]))
                 for s in seeds]
         plateaus = [f["plateau"] for f in less if "plateau" in f]
         law["plateau_range"] = min(plateaus), max(plateaus)
@@ -165,25 +165,25 @@ def prescribe(t, p, C, epochs=0):
     runs the best cell at C and the held-out reward of choosing so, beyond them the best cell of the
     nearest budget that a run reached, without a reward. epochs: passes that no row exceeds, 0 = any
     number."""
-    k = nearest = int(np.abs(np.log(p["C"] / C)).argmin())
-    while k and not t.alive[p["of"], p["j"][k]].any():
+    rows = p["rows"]
+    k = nearest = int(np.abs(np.log([row["C"] / C for row in rows])).argmin())
+    while k and not t.alive[p["of"], rows[k]["budget"]].any():
         k -= 1
-    i, j = p["top"][k], p["j"][k]
-    following = t.grid[j:j + 2][-1]
-    observed = k == nearest and p["C"][0] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
-    (B_p, n, lr), mine = t.cells[i], [r for r, c in zip(t.runs, t.cell) if c == i]
+    i, j, B_p, n, lr = (rows[k][key] for key in ("cell", "budget", "B_p", "n", "lr_base"))
+    following, mine = t.grid[j:j + 2][-1], [r for r, c in zip(t.runs, t.cell) if c == i]
+    observed = k == nearest and rows[0]["C"] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
     cfg, D = complete(t.runs[0]["config"]), t.runs[0]["D"]
     # a cell may have ended below its budget; beyond all runs it gets the whole of C
     last = max(r["C"][-1] for r in mine) if observed and not t.alive[i, j] else C
     M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
     M = min(M, int(epochs * D) // B_p) if epochs else M
-    row = dict(C=C, status="extrapolated", cell=i, budget=j, B_p=B_p, n=n, M=M, lr_base=lr,
-               epochs=M * B_p / D if D else "",
-               lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
-               hours=in_unit([r for r in mine if r["hours"][-1]] or mine, M * B_p * n, "rollouts",
-                             "hours") or "", reward="", lo="", hi="", tied=[])
-    if observed:
-        row |= {key: p[key][k] for key in ("reward", "lo", "hi", "tied")} | dict(status="observed")
+    row = rows[k] | dict(
+        C=C, status="observed", M=M, epochs=M * B_p / D if D else "",
+        lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
+        hours=in_unit([r for r in mine if r["hours"][-1]] or mine, M * B_p * n, "rollouts",
+                      "hours") or "")
+    if not observed:
+        row |= dict(status="extrapolated", reward="", lo="", hi="", tied=[])
     return row if M else None
 
 
@@ -194,8 +194,8 @@ def tables(t, panels, view, asked, epochs=0):
         panels = dict(joint=frontier.panel(t, range(len(t.cells))))
     out = {}
     for name, p in panels.items():
-        high = p["C"][-1]
-        budgets = {asked or high, *(high * f for f in BUDGETS if high * f >= p["C"][0]
+        low, high = (p["rows"][k]["C"] for k in (0, -1))
+        budgets = {asked or high, *(high * f for f in BUDGETS if high * f >= low
                                     and not (epochs and f > 1))}
         out[name] = p, [*filter(None, (prescribe(t, p, C, epochs) for C in sorted(budgets)))]
     return out
@@ -241,7 +241,7 @@ def cautions(t, row):
 def surer(t, p, row, folder):
     """Return (reason, command) of the runs that would make a row surer, or None: of the next n if n
     is at the edge of the grid, else more seeds of the tied cells."""
-    B_p, n, _ = t.cells[row["cell"]]
+    B_p, n = row["B_p"], row["n"]
     ns = sorted({t.cells[i][1] for i in p["of"] if t.cells[i][0] == B_p})
     seeds = sorted({r["seed"] for r in t.runs})
     following = 0  # the next n in the steps of the grid, at most a factor of 4 away
@@ -265,8 +265,8 @@ def surer(t, p, row, folder):
         seeds = range(seeds[-1] + 1, seeds[-1] + 1 + more)
     else:
         return None
-    run = complete(t.runs[0]["config"]) | dict(C=int(max(row["C"], p["C"][-1])), runs=str(folder),
-                                               B_p=max(bps), n=max(ns))
+    run = complete(t.runs[0]["config"]) | dict(
+        C=int(max(row["C"], p["rows"][-1]["C"])), runs=str(folder), B_p=max(bps), n=max(ns))
     preset = preset_words(run["recipe"], run["data"], [f"--model={run['model']}"])
     grid = dict(lrs=sorted({c[2] for c in t.cells}), bps=bps, ns=ns, seeds=seeds)
     keys = {word[2:].partition("=")[0] for word in preset} - {"C", *grid}
@@ -325,7 +325,8 @@ def report_points(words):
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"law_{Path(given['points']).stem}.png"
     if plots:
-        plots.law(None, dict(points=dict(C=C, n=n, law=law)), [], "rollouts", path)
+        rows = [dict(C=budget, n=m) for budget, m in zip(C, n)]
+        plots.law(None, dict(points=dict(rows=rows, law=law)), [], "rollouts", path)
         print(f"figure: {path}")
 
 
@@ -348,7 +349,7 @@ def main(argv):
         panel["law"] = law_of(t, panel, view)
     found = tables(t, panels, view, asked, cfg["epochs"])
     p, rows = list(found.values())[-1]  # of the largest B
-    row = next((r for r in rows if r["C"] == (asked or p["C"][-1])), None)
+    row = next((r for r in rows if r["C"] == (asked or p["rows"][-1]["C"])), None)
     if row is None:
         raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")
     folder.mkdir(parents=True, exist_ok=True)

@@ -117,33 +117,34 @@ def groups(t, view, B_max=0):
 def panel(t, of, whole=False):
     """Return the frontier of the cells `of` over the budgets at which one of them has a reward:
 
-      of, runs, records the cells; their runs; the record-breaking points of each run
-      j, C              the budgets, as indices (G,) of t.grid and as numbers
-      top, tied         the best cell at each budget; the cells tied with it
-      reward, lo, hi    the held-out reward of choosing so; its 90% interval, `half_width` of top
-      switches          [(C, from n, to n, clear)]; clear: not within the error
-      star              the result of `n_star`
+      of, runs, records  the cells; their runs; the record-breaking points of each run
+      rows      [dict] for each budget: C, which is t.grid[budget]; cell, the best one, and its B_p,
+                n, lr_base; the cells tied with it; reward, held out, of choosing so; lo, hi: its
+                90% interval by `half_width`
+      switches  [(C, from n, to n, clear)]; clear: not within the error
+      star      the result of `n_star`
     whole: end where the largest batches end (for fixed_B).
     """
     runs = [r for r, i in zip(t.runs, t.cell) if i in of]
     last = max((r["B_p"] * r["n"], r["C"][-1]) for r in runs)[1] if whole else t.grid[-1]
-    js = [j for j in np.flatnonzero(t.grid <= last) if stats.best(t, j, of) is not None]
-    top = [stats.best(t, j, of) for j in js]
-    reward = stats.heldout_reward(t, of)[js]
-    half = np.array([stats.half_width(t, i, j) for i, j in zip(top, js)])
-    near, switches = [stats.tied(t, j, of) for j in js], []
+    rows, switches, rewards = [], [], stats.heldout_reward(t, of)
+    for j in np.flatnonzero(t.grid <= last):
+        i, reward = stats.best(t, j, of), rewards[j]
+        if i is not None:
+            (B_p, n, lr), half = t.cells[i], stats.half_width(t, i, j)
+            rows.append(dict(C=t.grid[j], budget=j, cell=i, B_p=B_p, n=n, lr_base=lr, reward=reward,
+                             lo=max(reward - half, 0.0), hi=min(reward + half, 1.0),
+                             tied=stats.tied(t, j, of)))
 
-    def worse(i, some):
-        return any(i not in near[k] and not np.isnan(t.mean[i, js[k]]) for k in some)
-    for k in range(1, len(js)):
-        a, b = top[k - 1], top[k]
-        if t.cells[a][1] != t.cells[b][1]:  # clear: b was not tied before, a is not tied later
-            clear = worse(b, range(k)) and worse(a, range(k, len(js)))
-            switches.append((t.grid[js[k]], t.cells[a][1], t.cells[b][1], clear))
-    return dict(of=of, runs=runs, records=[records(r) for r in runs], j=js, C=t.grid[js], top=top,
-                tied=near, reward=reward, lo=np.maximum(reward - half, 0),
-                hi=np.minimum(reward + half, 1), switches=switches,
-                star=n_star(runs, t.grid[js[-1]]))
+    def worse(cell, some):
+        return any(cell not in row["tied"] and not np.isnan(t.mean[cell, row["budget"]])
+                   for row in some)
+    for k, (a, b) in enumerate(zip(rows, rows[1:]), 1):
+        if a["n"] != b["n"]:  # clear: b was not tied before, a is not tied later
+            clear = worse(b["cell"], rows[:k]) and worse(a["cell"], rows[k:])
+            switches.append((b["C"], a["n"], b["n"], clear))
+    return dict(of=of, runs=runs, records=[records(r) for r in runs], rows=rows, switches=switches,
+                star=n_star(runs, rows[-1]["C"]))
 
 
 def settings(argv, doc, own=None):
@@ -176,40 +177,30 @@ def report_lines(t, panels, dropped):
     yield from (f"  {r['status'] or 'unfinished'}: {r['run']} at C = {plots.format_si(r['C'][-1])}"
                 for r in t.runs if r["status"] != "budget")
     for name, p in panels.items():
-        first, last = (f"{'M' if name.startswith('B=') else 'C'} = {plots.format_si(C)}"
-                       for C in p["C"][[0, -1]])
-        yield f"{name}: best n = {t.cells[p['top'][0]][1]} at {first}"
-        yield from (f"  n = {a} -> {b} at {first[0]} = {plots.format_si(at)}"
+        first, last, axis = p["rows"][0], p["rows"][-1], "M" if name.startswith("B=") else "C"
+        yield f"{name}: best n = {first['n']} at {axis} = {plots.format_si(first['C'])}"
+        yield from (f"  n = {a} -> {b} at {axis} = {plots.format_si(at)}"
                     + " (within the error)" * (not clear) for at, a, b, clear in p["switches"])
-        b, n, lr = t.cells[p["top"][-1]]
-        yield (f"  at {last}: B_p = {b}, n = {n}, lr_base = {lr:g}, {p['reward'][-1]:.3f} "
-               f"[{p['lo'][-1]:.3f}, {p['hi'][-1]:.3f}]; "
-               f"tied: {plots.cells_text(t, p['tied'][-1])}")
-
-
-def csv_rows(t, panels):
-    """Yield a row for each panel and budget. fit_sigmoid.py --points reads its columns C and n."""
-    for name, p in panels.items():
-        for k, i in enumerate(p["top"]):
-            B_p, n, lr = t.cells[i]
-            yield dict(panel=name, C=p["C"][k], B_p=B_p, n=n, lr_base=lr, reward=p["reward"][k],
-                       lo=p["lo"][k], hi=p["hi"][k],
-                       tied=plots.cells_csv(t, p["tied"][k]))
+        yield (f"  at {axis} = {plots.format_si(last['C'])}: B_p = {last['B_p']}, n = {last['n']}, "
+               f"lr_base = {last['lr_base']:g}, {last['reward']:.3f} [{last['lo']:.3f}, "
+               f"{last['hi']:.3f}]; tied: {plots.cells_text(t, last['tied'])}")
 
 
 def main(argv):
     cfg = settings(argv, __doc__)
     folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
-    name = folder / f"frontier{suffix(cfg)}"
+    path = folder / f"frontier{suffix(cfg)}"
     folder.mkdir(parents=True, exist_ok=True)
     if cfg["view"] not in PANELS:
         from tools.views import VIEWS
-        VIEWS[cfg["view"]](cfg, f"{name}.png")
-        return print(f"figure: {name}.png")
+        VIEWS[cfg["view"]](cfg, f"{path}.png")
+        return print(f"figure: {path}.png")
     t, panels, dropped = analyse(cfg)
-    save_csv(f"{name}.csv", COLUMNS, csv_rows(t, panels))
-    plots.frontier(t, panels, cfg, f"{name}.png")
-    print(*report_lines(t, panels, dropped), f"figure: {name}.png   numbers: {name}.csv", sep="\n")
+    # fit_sigmoid.py --points reads the columns C and n
+    save_csv(f"{path}.csv", COLUMNS, (row | dict(panel=name, tied=plots.cells_csv(t, row["tied"]))
+                                      for name, p in panels.items() for row in p["rows"]))
+    plots.frontier(t, panels, cfg, f"{path}.png")
+    print(*report_lines(t, panels, dropped), f"figure: {path}.png   numbers: {path}.csv", sep="\n")
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def frontier(t, panels, cfg, path):
         for n, B_p in sorted((n, B_p) for B_p, n in pairs(t, p["of"])):
             cells = [i for i in p["of"] if t.cells[i][:2] == (B_p, n)]
             y = np.where(t.alive[cells], t.mean[cells], -np.inf).max(0)  # its best lr_base
-            shown, label = np.isfinite(y) & (t.grid <= p["C"][-1] * 1.001), f"n = {n}"
+            shown, label = np.isfinite(y) & (t.grid <= p["rows"][-1]["C"] * 1.001), f"n = {n}"
             if len(styles) > 1 and not name.startswith("B_p"):
                 label += f", $B_p$ = {B_p}"
             style = "-" if name.startswith("B_p") else styles[B_p]
@@ -141,21 +141,21 @@ def frontier(t, panels, cfg, path):
             for r, dots in zip(p["runs"], p["records"]):  # only those of its best lr_base
                 if dots and (r["B_p"], r["n"], r["lr_base"]) == best:
                     top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1)
-        top.fill_between(p["C"], p["lo"], p["hi"], color="0.88", zorder=0,
-                         label="90% interval of the best")
-        y = [t.mean[i, j] for i, j in zip(p["top"], p["j"])]
-        top.plot(p["C"], y, color="k", lw=3.5, alpha=0.25, solid_capstyle="round", zorder=3,
+        C, lo, hi = ([row[key] for row in p["rows"]] for key in ("C", "lo", "hi"))
+        top.fill_between(C, lo, hi, color="0.88", zorder=0, label="90% interval of the best")
+        y = [t.mean[row["cell"], row["budget"]] for row in p["rows"]]
+        top.plot(C, y, color="k", lw=3.5, alpha=0.25, solid_capstyle="round", zorder=3,
                  label="frontier: the best n at C")
-        for C, _, _, clear in p["switches"]:
+        for at, _, _, clear in p["switches"]:
             if clear:
-                top.axvline(C, color="0.4", lw=0.8, ls="--", label="another n is clearly best")
+                top.axvline(at, color="0.4", lw=0.8, ls="--", label="another n is clearly best")
         several = len({t.cells[i][2] for i in p["of"]}) > 1
         top.set(title=name.replace("_p", "$_p$").replace("=", " = "),
                 ylabel=reward_name(cfg) + ", best lr of each n" * several)
         top.set_ylim(max(np.nanmin(t.mean[p["of"]]) - 0.03, 0),
-                     min(max(*p["hi"], *y) + 0.02, 1.02))
+                     min(max(*hi, *y) + 0.02, 1.02))
         draw_n(low, t, p)
-        budget_axis(low, p["C"][0], p["C"][-1], cfg["unit"])
+        budget_axis(low, C[0], C[-1], cfg["unit"])
     seeds = len({r["seed"] for r in t.runs})
     save(fig, path, f"Which n is best at which budget? {plural(len(t.runs), 'run')}, "
          f"{plural(seeds, 'seed')}", "dots: record-breaking evaluations of the runs")
@@ -163,16 +163,15 @@ def frontier(t, panels, cfg, path):
 
 def draw_n(ax, t, p):
     """Draw the best n at each budget, the n tied with it, and the paper's n*(C)."""
-    B = {t.cells[i][0] for i in p["of"]}
-    for C, near in zip(p["C"], p["tied"]):
-        ns = [t.cells[i][1] for i in near]
-        ax.plot([C, C], [min(ns), max(ns)], color="0.82", lw=3, zorder=0,
+    for row in p["rows"]:
+        ns = [t.cells[i][1] for i in row["tied"]]
+        ax.plot([row["C"]] * 2, [min(ns), max(ns)], color="0.82", lw=3, zorder=0,
                 label="range of n tied with the best (90%)")
-    ax.step(p["C"], [t.cells[i][1] for i in p["top"]], "k", lw=2.2, where="post", label="best n")
-    ns = {t.cells[i][1] for i in p["of"]}
+    C, n, B_p = ([row[key] for row in p["rows"]] for key in ("C", "n", "B_p"))
+    ax.step(C, n, "k", lw=2.2, where="post", label="best n")
+    B, ns = ({t.cells[i][k] for i in p["of"]} for k in (0, 1))
     if len(B) > 1:
-        ax.step(p["C"], [t.cells[i][0] for i in p["top"]], "C3", lw=1.4, ls="-.", where="post",
-                label="its $B_p$")
+        ax.step(C, B_p, "C3", lw=1.4, ls="-.", where="post", label="its $B_p$")
         ns |= B
     if p["star"]:
         ax.plot(p["star"]["C"], p["star"]["n"], color="C0", lw=1.3,
@@ -185,10 +184,11 @@ def law(t, panels, rows, unit, path):
     fig, axes = canvas(1, len(panels), (2 + 5 * len(panels), 4.8))
     for (name, p), ax in zip(panels.items(), axes[0]):
         mine = [r for r in rows if r["cell"] in p["of"]]
-        low, high = p["C"][0], max([p["C"][-1], *(r["C"] for r in mine)])
+        C, n = ([row[key] for row in p["rows"]] for key in ("C", "n"))
+        low, high = C[0], max([C[-1], *(r["C"] for r in mine)])
         if t is None:
-            ax.plot(p["C"], p["n"], "ko", ms=4, label="points")
-            n_axis(ax, [min(p["n"]), max(p["n"])])
+            ax.plot(C, n, "ko", ms=4, label="points")
+            n_axis(ax, [min(n), max(n)])
         else:
             draw_n(ax, t, p)
         if curve := p["law"]["curve"]:

@@ -376,7 +376,7 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
         assert float(row["C"]) <= 400_000 / 64
     p = frontier.panel(t := stats.table(used := runs.read_sweep(tmp_path, unit="updates")[0],
                                         [r["C"][-1] for r in used]), range(len(t.cells)), True)
-    assert p["C"][-1] == p["star"]["C"][-1] == 400_000 // (16 * 32)  # the end of the largest batch
+    assert p["rows"][-1]["C"] == p["star"]["C"][-1] == 400_000 // (16 * 32)  # the end of the largest batch
     page(capsys, frontier.main, f"--runs={tmp_path}", "--view=training")
     assert (tmp_path / "frontier_training.png").stat().st_size > 10_000
     assert len(figures[-1].axes[0].lines) == 3  # the runs of one B_p
@@ -392,7 +392,7 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
 def test_the_frontier_hands_over_where_it_was_planted(tmp_path):
     t = stats.table(sweep(0, paper(4), ns=(8, 32, 128), seeds=3, evals=80))
     p = frontier.panel(t, [0, 1, 2])
-    ns = [t.cells[i][1] for i in p["top"]]
+    ns = [row["n"] for row in p["rows"]]
     assert ns == sorted(ns) and set(ns) == {8, 32, 128}
     _, [[ax]] = plots.canvas(1, 1, (3, 3))
     plots.draw_n(ax, t, p)
@@ -401,7 +401,7 @@ def test_the_frontier_hands_over_where_it_was_planted(tmp_path):
         middle = (math.log2(a) + math.log2(b)) / 2  # a wrong n costs more above than below
         at = np.interp(middle, law(np.geomspace(1e5, 4e6, 500)), np.geomspace(1e5, 4e6, 500))
         assert at / 1.5 < C < 3 * at and clear
-    assert (p["lo"] <= p["reward"]).all() and (p["reward"] <= p["hi"]).all()
+    assert all(row["lo"] <= row["reward"] <= row["hi"] for row in p["rows"])
 
 
 def test_numbers_of_a_mixed_sweep():
@@ -434,7 +434,7 @@ def test_numbers_of_a_mixed_sweep():
     assert [stats.tied(t, k, range(7)) for k in (10, 30, -1)] == [
         [0, 2, 3, 4], [1, 3, 5, 6], [1, 5, 6]]
     p, of = frontier.panel(t, range(7)), [i for i, c in enumerate(t.cells) if c[0] == 32]
-    equal([p[key][k] for key in ("reward", "lo", "hi") for k in (10, 30, -1)],
+    equal([p["rows"][k][key] for key in ("reward", "lo", "hi") for k in (10, 30, -1)],
           0.541, 0.65047, 0.68333, 0.48003, 0.59218, 0.62396, 0.60196, 0.70876, 0.74271)
     assert [(a, b, clear) for _, a, b, clear in p["switches"]] == [
         (8, 32, False), (32, 64, True), (64, 128, False), (128, 64, False), (64, 128, False)]
@@ -443,7 +443,7 @@ def test_numbers_of_a_mixed_sweep():
     assert law["sets"] == [[32], [32], [32, 128], [32, 128]]
     equal([law["ahead"]["gap"], law["ahead"]["half"]], 0.028586, 0.031654)
     assert frontier.groups(t, "fixed_B") == {'B=256': [0, 2], 'B=1024': [0, 1, 2, 3, 4]}
-    assert frontier.panel(t, [0, 2], whole=True)["C"][-1] == pytest.approx(4e+06, rel=1e-3)
+    assert frontier.panel(t, [0, 2], whole=True)["rows"][-1]["C"] == pytest.approx(4e+06, rel=1e-3)
     equal([fit.law_of(t, p, "joint")["plateau"]], 75.355)
     assert "about 3 more seeds" in fit.verdict_text(law | dict(seeds=10, curve=None))
     rows = [fit.prescribe(t, p, C) for C in (3e5, 2e6, 9e6)]
@@ -526,7 +526,7 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     assert "To run the row" in said and "run_sweep.sh" not in said  # budgets of runs are rollouts
     t = stats.table(sweep(5, constant(size=0.3), ns=(8, 16, 32), seeds=2, C=1_000_000, evals=30))
     p = frontier.panel(t, [0, 1, 2])
-    row = fit.prescribe(t, p, p["C"][-1]) | dict(cell=1, n=16, tied=[1, 2])
+    row = fit.prescribe(t, p, t.grid[-1]) | dict(cell=1, n=16, tied=[1, 2])
     t.runs[0]["config"] = parse([])
     found = fit.surer(t, p, row, "runs/x")
     assert "9 more seeds" in found[0] and "--seeds=2 3 4" in found[1]
@@ -555,7 +555,7 @@ def test_cautions():
     assert any("one seed" in text for text in said)
     for solved in (0, 1):
         same = stats.table([run(n, s, C, 0 * rise + solved) for n in (8, 16) for s in (0, 1)])
-        assert frontier.panel(same, [0, 1])[("lo", "hi")[solved]][-1] == solved
+        assert frontier.panel(same, [0, 1])["rows"][-1][("lo", "hi")[solved]] == solved
         assert [*fit.cautions(same, dict(cell=0, budget=5))] == [
             f"the reward is always {solved}, so no n is better than another"]
 
@@ -580,7 +580,7 @@ def test_cost_that_grows_during_training():
 def test_a_budget_below_the_first_evaluation_has_no_reward(swept):
     t = stats.table(runs.read_sweep(swept)[0])
     p = frontier.panel(t, [0, 1, 2])
-    for C, status in ((2e4, "extrapolated"), (p["C"][0], "observed"), (2e6, "observed"),
+    for C, status in ((2e4, "extrapolated"), (p["rows"][0]["C"], "observed"), (2e6, "observed"),
                       (2.4e6, "extrapolated")):
         row = fit.prescribe(t, p, C)
         assert row["status"] == status and (row["reward"] == "") == (status != "observed"), C
@@ -594,7 +594,8 @@ def test_budgets_that_no_run_covers():
     p = frontier.panel(t, [0])
     between = (t.grid > 8e3) & (t.grid < 2e4)
     assert between.any() and np.isnan(t.mean[0, between]).all()
-    assert not set(np.flatnonzero(between)) & set(p["j"]) and np.isfinite(p["reward"]).all()
+    assert not set(np.flatnonzero(between)) & {row["budget"] for row in p["rows"]}
+    assert all(np.isfinite(row["reward"]) for row in p["rows"])
 
 
 def test_points_of_a_file(tmp_path, capsys, figures):
