@@ -169,19 +169,18 @@ def prescribe(t, p, C, epochs=0):
     k = nearest = int(np.abs(np.log([row["C"] / C for row in rows])).argmin())
     while k and not t.alive[p["of"], rows[k]["budget"]].any():
         k -= 1
-    i, j, B_p, n, lr = (rows[k][key] for key in ("cell", "budget", "B_p", "n", "lr_base"))
+    i, j, B_p, n = (rows[k][key] for key in ("cell", "budget", "B_p", "n"))
     following, mine = t.grid[j:j + 2][-1], [r for r, c in zip(t.runs, t.cell) if c == i]
     observed = k == nearest and rows[0]["C"] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
-    cfg, D = complete(t.runs[0]["config"]), t.runs[0]["D"]
     # a cell may have ended below its budget; beyond all runs it gets the whole of C
     last = max(r["C"][-1] for r in mine) if observed and not t.alive[i, j] else C
     M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
+    D, timed = t.runs[0]["D"], [r for r in mine if r["hours"][-1]] or mine
     M = min(M, int(epochs * D) // B_p) if epochs else M
     row = rows[k] | dict(
         C=C, status="observed", M=M, epochs=M * B_p / D if D else "",
-        lr=derive(cfg | dict(B_p=B_p, n=n, lr_base=lr))["lr"] or "",
-        hours=in_unit([r for r in mine if r["hours"][-1]] or mine, M * B_p * n, "rollouts",
-                      "hours") or "")
+        lr=derive(complete(t.runs[0]["config"] | rows[k]))["lr"] or "",
+        hours=in_unit(timed, M * B_p * n, "rollouts", "hours") or "")
     if not observed:
         row |= dict(status="extrapolated", reward="", lo="", hi="", tied=[])
     return row if M else None
@@ -369,8 +368,8 @@ def main(argv):
     print(f"What to run with {axis}; reward = {plots.reward_name(cfg)} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")
     if not t.runs[0]["source"]:  # train_grpo.py made them
-        run = complete(t.runs[0]["config"]) | dict(
-            B_p=row["B_p"], n=row["n"], lr_base=row["lr_base"], C=row["M"] * row["B_p"] * row["n"])
+        run = complete(t.runs[0]["config"] | row)
+        run["C"] = row["M"] * row["B_p"] * row["n"]
         # in a folder of its own, because a longer run would change the sweep
         run["out"] = f"runs/{Path(sweep).name}_n{run['n']}_C{run['C']}"
         print(f"To run the row of {format_si(row['C'])}:\n  {command(run, ['out'])}")

@@ -110,10 +110,9 @@ def table(runs, also=()):
                         reached=reached, each=np.full((N, G, P), np.nan), rolls=np.zeros(G),
                         H=np.full((G, N, N), np.nan), df=np.zeros(G))
     defined, squares, spread, spread_df = ~np.isnan(V[..., 0]), np.zeros(G), 0.0, 0
-    for pattern in np.unique(defined.T, axis=0):  # budgets at which the same runs have a reward
+    # budgets at which the same runs have a reward, if any
+    for pattern in np.unique(defined.T[defined.any(0)], axis=0):
         js, rows = np.flatnonzero((defined.T == pattern).all(1)), np.flatnonzero(pattern)
-        if not len(rows):  # between the end of one run and the first evaluation of another
-            continue
         present, A = np.unique(cell[rows]), V[np.ix_(rows, js)]
         f = fit_cells(A, cell[rows], seed[rows])
         t.each[np.ix_(present, js)], t.H[np.ix_(js, present, present)] = f.each, f.H
@@ -253,7 +252,7 @@ def windows(t, of):
             scores.append(V[others or [r]].mean(2).mean(0))
         A.append(V[np.take(mine, np.argmax(scores, 0)), range(W)])
     n, seed = np.array(keys).T
-    return np.array(A), n, seed, [(t.grid[part[0]], t.grid[part[-1]]) for part in parts]
+    return np.array(A), n, seed, [t.grid[part[[0, -1]]] for part in parts]
 
 
 def law_test(W, y, runs, problems, df):
@@ -272,8 +271,7 @@ def law_test(W, y, runs, problems, df):
     v_runs, v_problems = variances(D, runs, problems)
     T = D @ y / np.sqrt(v_runs + v_problems)
     beaten = np.array([T[i0 == i].max() for i in range(N)])
-    least = beaten.argmin()
-    where = K[np.flatnonzero(i0 == least)[T[i0 == least].argmax()]]
+    where = K[np.where(i0 == beaten.argmin(), T, -np.inf).argmax()]
     if beaten.min() <= 0:
         return 1.0, *where
     rng = np.random.default_rng(0)
