@@ -351,7 +351,6 @@ def main(argv):
     row = next((r for r in rows if r["C"] == (asked or p["rows"][-1]["C"])), None)
     if row is None:
         raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")
-    folder.mkdir(parents=True, exist_ok=True)
     save_csv(folder / f"prescription{suffix}.csv", COLUMNS,
              (r | dict(metric=metric, panel=name, tied=plots.cells_csv(t, r["tied"]))
               for name, (_, rs) in found.items() for r in rs))

@@ -99,8 +99,11 @@ def interpolate_n(curves):
 # Our frontier
 
 def groups(t, view, B_max=0):
-    """Return {panel: its cells}. fixed_Bp trades n against M, joint trades all, and fixed_B trades
-    n against B_p within a batch B (in updates M), for B_max or the three most common B."""
+    """Return {panel: its cells}, none for a view of tools/views.py. fixed_Bp trades n against M,
+    joint trades all, and fixed_B trades n against B_p within a batch B (in updates M), for B_max or
+    the three most common B."""
+    if view not in PANELS:
+        return {}
     if view == "joint":
         return dict(joint=list(range(len(t.cells))))
     if view == "fixed_Bp":
@@ -191,11 +194,11 @@ def main(argv):
     folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
     path = folder / f"frontier{suffix(cfg)}"
     folder.mkdir(parents=True, exist_ok=True)
-    if cfg["view"] not in PANELS:
-        from tools.views import VIEWS
-        VIEWS[cfg["view"]](cfg, f"{path}.png")
-        return print(f"figure: {path}.png")
     t, panels, dropped = analyse(cfg)
+    if not panels:
+        from tools.views import VIEWS
+        VIEWS[cfg["view"]](t, cfg, f"{path}.png")
+        return print(f"figure: {path}.png")
     # fit_sigmoid.py --points reads the columns C and n
     save_csv(f"{path}.csv", COLUMNS, (row | dict(panel=name, tied=plots.cells_csv(t, row["tied"]))
                                       for name, p in panels.items() for row in p["rows"]))

@@ -57,7 +57,7 @@ def write(fig, path):
     plt.close(fig)
 
 
-def save(fig, path, title="", small=""):
+def save(fig, path, title, small=""):
     """Write a figure with a title, one legend below all axes, and `small` type next to it."""
     handles = {}
     for ax in fig.axes:
@@ -132,11 +132,10 @@ def frontier(t, panels, cfg, path):
         for n, B_p in sorted((n, B_p) for B_p, n in pairs(t, p["of"])):
             cells = [i for i in p["of"] if t.cells[i][:2] == (B_p, n)]
             y = np.where(t.alive[cells], t.mean[cells], -np.inf).max(0)  # its best lr_base
-            shown, label = np.isfinite(y) & (t.grid <= p["rows"][-1]["C"] * 1.001), f"n = {n}"
-            if len(styles) > 1 and not name.startswith("B_p"):
-                label += f", $B_p$ = {B_p}"
-            style = "-" if name.startswith("B_p") else styles[B_p]
-            top.plot(t.grid[shown], y[shown], ls=style, color=colour(n), lw=1.6, label=label)
+            shown = np.isfinite(y) & (t.grid <= p["rows"][-1]["C"] * 1.001)
+            mixed = len(styles) > 1 and not name.startswith("B_p")  # the panel has several B_p
+            top.plot(t.grid[shown], y[shown], ls=styles[B_p] if mixed else "-", color=colour(n),
+                     lw=1.6, label=f"n = {n}" + f", $B_p$ = {B_p}" * mixed)
             best = t.cells[cells[np.nan_to_num(t.mean[cells, -1], nan=-1).argmax()]]
             for r, dots in zip(p["runs"], p["records"]):  # only those of its best lr_base
                 if dots and (r["B_p"], r["n"], r["lr_base"]) == best:
@@ -156,9 +155,9 @@ def frontier(t, panels, cfg, path):
                      min(max(*hi, *y) + 0.02, 1.02))
         draw_n(low, t, p)
         budget_axis(low, C[0], C[-1], cfg["unit"])
-    seeds = len({r["seed"] for r in t.runs})
-    save(fig, path, f"Which n is best at which budget? {plural(len(t.runs), 'run')}, "
-         f"{plural(seeds, 'seed')}", "dots: record-breaking evaluations of the runs")
+    seeds = plural(len({r["seed"] for r in t.runs}), "seed")
+    save(fig, path, f"Which n is best at which budget? {plural(len(t.runs), 'run')}, {seeds}",
+         "dots: record-breaking evaluations of the runs")
 
 
 def draw_n(ax, t, p):

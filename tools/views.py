@@ -4,7 +4,8 @@
     lr         reward at the largest budget against lr_base, a curve for each (B_p, n)
 
 A field that you add to the log is drawn without a change here. A new view is a function of
-(cfg, path) in VIEWS, and its name in the comment of `view` in config.py.
+(t, cfg, path) in VIEWS, with t of `core.stats.table`, and its name in the comment of `view` in
+config.py.
 """
 import math
 from collections import Counter
@@ -13,31 +14,28 @@ import numpy as np
 
 from config import BadInput
 from core import plots, stats
-from core.runs import is_number, read_sweep
+from core.runs import is_number
 
 POINTS = 64  # of a curve: the mean of each of so many stretches of updates
 
 
-def training(cfg, path):
+def training(t, cfg, path):
     """Draw every logged number over rollouts, for the B_p with the most runs."""
-    runs, _ = read_sweep(cfg["runs"], cfg["metric"], "rollouts", cfg["eval_set"], cfg["epochs"])
-    B_p = Counter(r["B_p"] for r in runs if r["steps"]).most_common(1)
-    runs = [r for r in runs if B_p and r["B_p"] == B_p[0][0] and r["steps"]]
+    runs = [r for r in t.runs if r["steps"]]
+    B_p = Counter(r["B_p"] for r in runs).most_common(1)
+    runs = [r for r in runs if r["B_p"] == B_p[0][0]]
     fields = dict.fromkeys(key for r in runs for step in r["steps"] for key, value in step.items()
                            if is_number(value) and key not in ("step", "rollouts"))
     if not fields:
         raise BadInput(f"--view=training: the logs in {cfg['runs']} have no records of updates")
-    cols = min(len(fields), 4)
-    fig, axes = plots.canvas(math.ceil(len(fields) / cols), cols,
-                             (3.4 * cols, 2.3 * math.ceil(len(fields) / cols)))
+    rows, cols = math.ceil(len(fields) / 4), min(len(fields), 4)
+    fig, axes = plots.canvas(rows, cols, (3.4 * cols, 2.3 * rows))
     for field, ax in zip(fields, axes.flat):
         for r in runs:
             points = [(s["rollouts"], s[field]) for s in r["steps"] if is_number(s.get(field))]
-            parts = [part for part in np.array_split(points, min(POINTS, len(points) or 1))
-                     if len(part)]
-            if parts:
-                ax.plot([part[-1, 0] for part in parts], [part[:, 1].mean() for part in parts],
-                        color=plots.colour(r["n"]), lw=1, alpha=0.8, label=f"n = {r['n']}")
+            parts = np.array_split(points, min(POINTS, len(points))) if points else []
+            ax.plot([part[-1, 0] for part in parts], [part[:, 1].mean() for part in parts],
+                    color=plots.colour(r["n"]), lw=1, alpha=0.8, label=f"n = {r['n']}")
         ax.set_title(field, fontsize=9)
         ax.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
     for ax in axes.flat[len(fields):]:
@@ -45,30 +43,27 @@ def training(cfg, path):
     plots.save(fig, path, f"training over rollouts, $B_p$ = {runs[0]['B_p']}")
 
 
-def lr(cfg, path):
+def lr(t, cfg, path):
     """Draw the reward at the largest budget against lr_base, and print the best lr_base of each
     (B_p, n) with the values that are tied with it."""
-    t = stats.table(read_sweep(cfg["runs"], cfg["metric"], cfg["unit"], cfg["eval_set"],
-                               cfg["epochs"])[0])
     lrs = sorted({c[2] for c in t.cells})
     if len(lrs) < 2:
         raise BadInput(f"--view=lr: all runs in {cfg['runs']} have one lr_base; set LRS")
-    fig, axes = plots.canvas(1, 1, (7, 5))
+    fig, [[ax]] = plots.canvas(1, 1, (7, 5))
     j, styles = len(t.grid) - 1, dict(zip(sorted({c[0] for c in t.cells}), ("-", "--", ":") * 9))
     for B_p, n in sorted({c[:2] for c in t.cells}):
         of = [i for i, c in enumerate(t.cells) if c[:2] == (B_p, n) and np.isfinite(t.mean[i, j])]
         if not of:
             continue
         half = [stats.half_width(t, i, j) for i in of]
-        axes[0, 0].errorbar([t.cells[i][2] for i in of], t.mean[of, j], half, capsize=2,
-                            fmt="o" + styles[B_p], color=plots.colour(n),
-                            label=f"n = {n}, $B_p$ = {B_p}")
+        ax.errorbar([t.cells[i][2] for i in of], t.mean[of, j], half, fmt="o" + styles[B_p],
+                    capsize=2, color=plots.colour(n), label=f"n = {n}, $B_p$ = {B_p}")
         ties = sorted(t.cells[i][2] for i in stats.tied(t, j, of))
         print(f"B_p = {B_p}, n = {n}: lr_base = {t.cells[stats.best(t, j, of)][2]:g}, tied: "
               + ", ".join(f"{x:g}" for x in ties))
-    axes[0, 0].set(xscale="log", xlabel="lr_base", ylabel=plots.reward_name(cfg))
-    axes[0, 0].set_xticks(lrs, [f"{x:g}" for x in lrs])
-    axes[0, 0].minorticks_off()
+    ax.set(xscale="log", xlabel="lr_base", ylabel=plots.reward_name(cfg))
+    ax.set_xticks(lrs, [f"{x:g}" for x in lrs])
+    ax.minorticks_off()
     plots.save(fig, path, f"reward at C = {plots.format_si(t.grid[-1])} with 90% intervals")
 
 
