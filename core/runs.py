@@ -115,9 +115,9 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
         step, at = r.get("step"), None
         if hours and is_number(step):  # thinned logs have no record of most updates
             at = float(np.interp(step, [*hours], [*hours.values()]))
-        # for --metric=reward: without fractional rewards it is avg@k
-        r = dict(reward=r.get(f"avg@{r.get('k')}"), rollouts=(step or 0) * cfg["B_p"] * cfg["n"]
-                 ) | r | dict(updates=step, gpu_hours=at)
+        r = r | dict(updates=step, gpu_hours=at)
+        r.setdefault("rollouts", (step or 0) * cfg["B_p"] * cfg["n"])
+        r.setdefault("reward", r.get(f"avg@{r.get('k')}"))  # if no rewards are fractions
         if is_number(r.get(unit)) and (is_number(r.get(metric)) or r.get("correct")):
             evals[r[unit]] = r
     evals = [evals[C] for C in sorted(evals)]

@@ -276,9 +276,7 @@ def test_held_out_rewards_have_no_winners_curse():
 def test_verdicts(truth, ns, word):
     t = stats.table(sweep(1, truth, ns=ns, seeds=4, evals=60, seed_sd=0.01))
     found = stats.verdict(t, range(len(ns)))
-    assert found["verdict"] == word and 0 <= found["p"] <= 1
-    if word in ("rises", "falls"):
-        assert found["p"] <= 0.05
+    assert found["verdict"] == word and 0 <= found["p"] <= (1 if word == "undecided" else 0.05)
     if word == "rises":
         a, (first, *_, last) = found["ahead"], found["sets"]
         assert a["n"] in first and a["by"] in last and a["n"] < a["by"] and a["gap"] > a["half"] > 0
@@ -339,9 +337,8 @@ def test_sigmoids_and_n_star_of_the_paper():
     curves = np.array([frontier.sigmoid(np.log10(star["C"]), 0.2, top, 3, 5 + 0.2 * i)
                        for i, top in enumerate((0.3, 0.4, 0.5))])
     fits = np.array([star["curves"][n] for n in (8, 16, 32)])
-    same = fits.argmax(0) == curves.argmax(0)
-    assert same.mean() > 0.95 and np.allclose(fits.max(0), curves.max(0), atol=2e-3)
-    assert star["n"][-1] == 32
+    assert (fits.argmax(0) == curves.argmax(0)).mean() > 0.95 and star["n"][-1] == 32
+    assert np.allclose(fits.max(0), curves.max(0), atol=2e-3)
     flat = run(8, 0, C, np.minimum(np.log10(C) / 10, 0.5))  # no record after C = 1e5
     assert frontier.n_star([flat])["curves"][8][-1] < 0.52
 
@@ -531,7 +528,7 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     found = fit.surer(t, p, row, "runs/x")
     assert "9 more seeds" in found[0] and "--seeds=2 3 4" in found[1]
     # the preset of this folder has another model
-    assert "--model=data/arithmetic/base" in fit.surer(t, p, row | dict(cell=2), "runs/x")[1]
+    assert "--model=data/arithmetic/base" in fit.surer(t, p, row | dict(cell=2, n=32), "runs/x")[1]
 
 
 def test_cautions():
@@ -594,8 +591,7 @@ def test_budgets_that_no_run_covers():
     p = frontier.panel(t, [0])
     between = (t.grid > 8e3) & (t.grid < 2e4)
     assert between.any() and np.isnan(t.mean[0, between]).all()
-    assert not set(np.flatnonzero(between)) & {row["budget"] for row in p["rows"]}
-    assert all(np.isfinite(row["reward"]) for row in p["rows"])
+    assert all(np.isfinite(row["reward"]) and not between[row["budget"]] for row in p["rows"])
 
 
 def test_points_of_a_file(tmp_path, capsys, figures):
