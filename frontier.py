@@ -121,8 +121,8 @@ def panel(t, of, whole=False):
     """Return the frontier of the cells `of` over the budgets at which one of them has a reward:
 
       of, runs, records  the cells; their runs; the record-breaking points of each run
-      rows      [dict] for each budget: C, which is t.grid[budget]; cell, the best one, and its B_p,
-                n, lr_base; the cells tied with it; reward, held out, of choosing so; lo, hi: its
+      rows      [dict] for each budget: C = t.grid[budget]; cell: the best one, with its B_p, n,
+                lr_base; tied: the cells tied with it; reward: held out, of choosing so; lo, hi: its
                 90% interval by `half_width`
       switches  [(C, from n, to n, clear)]; clear: not within the error
       star      the result of `n_star`
