@@ -103,7 +103,8 @@ def table(runs, also=()):
     reached, N, (R, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
     alive = np.array([reached[cell == i].any(0) for i in range(N)])
     for i in range(N):  # it may stop below its budget, so it keeps the value of its longest runs
-        for end in np.flatnonzero(alive[i])[-1:]:
+        if alive[i].any():
+            end = np.flatnonzero(alive[i])[-1]
             for r in np.flatnonzero((cell == i) & reached[:, end]):
                 V[r, end:] = V[r, end]
     t = SimpleNamespace(runs=runs, cells=cells, grid=grid, V=V, cell=cell, seed=seed, alive=alive,
