@@ -1,6 +1,7 @@
 """core/cost.py: estimate the GPU memory, hours and disk of a run, from one table of assumptions.
 
     python -m core.cost                                          # memory of five models, four cards
+    python -m core.cost --lora_rank=32 --gpus=1                  # the same with LoRA
     python -m core.cost --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
     DRY_RUN=1 bash run_sweep.sh easy                             # hours of a sweep
 
@@ -240,16 +241,13 @@ def main(argv):
         if cfg["dtype"] == "fp32" or s is None:
             raise BadInput(f"--model={cfg['model']} --dtype={cfg['dtype']}: expected bf16 and a "
                            "folder with a decoder-only model's config.json")
-        rows = [(cfg, gpus, gpus) for gpus in map(int, cfg["gpus"].split())]
-        if not named:
-            rows.append((dict(cfg, lora_rank=32), 1, "1, LoRA 32"))
         engine = "hf" if cfg["engine"] == "hf" else "vllm"  # on a GPU, engine=auto means vLLM
-        for row, gpus, about in rows:
-            plans = [memory_plan(s, row, gpus, 1e9 * float(card), engine) for card in cards]
+        for gpus in map(int, cfg["gpus"].split()):
+            plans = [memory_plan(s, cfg, gpus, 1e9 * float(card), engine) for card in cards]
             cells = [f"{at['share']:.2f}, {at['cache']}" if at["fits"] else "no" for at in plans]
-            held = memory_plan(s, row, gpus, 1e12, engine)["held"]
-            print(f"| {Path(cfg['model']).name} | {about} | "  # the least memory of an update
-                  f"{update_bytes(s, row, gpus, engine) / 1e9:.1f} | {held / 1e9:.1f} | "
+            print(f"| {Path(cfg['model']).name} | {gpus} | "  # the least memory of an update
+                  f"{update_bytes(s, cfg, gpus, engine) / 1e9:.1f} | "
+                  f"{plans[0]['held'] / 1e9:.1f} | "
                   + " | ".join(cells) + " |")
 
 
