@@ -1,4 +1,4 @@
-r"""evaluate.py: models on problem files -> avg@k, best@k, worst@k with standard errors, pass@1.
+r"""evaluate.py: models on problem files -> avg@k, best@k, worst@k with standard errors.
 
     R=runs/easy/Bp8_n4_seed0_1a2b3c4d
     python evaluate.py --model=data/arithmetic/one_layer # the recipe's validation problems
@@ -89,15 +89,11 @@ def label_of(model):
     return path.name if run in (None, path) else f"{run.name}/{path.name}"
 
 
-def problem_count(r):
-    """Return as text how many problems the set of a record has, and how many distinct ones."""
-    return f"{len(r['ids'])} problems, {len(set(r['copies']))} distinct"
-
-
 def print_report(r, out):
     """Print a record of `evaluate` and the path of its file, `out`/eval.json."""
-    print(f"{r['model']} on {r['set']}: {problem_count(r)}, {r['samples']} rollouts each "
-          f"at temperature {r['config']['temperature']:g}")
+    print(f"{r['model']} on {r['set']}: {len(r['ids'])} problems, "
+          f"{len(set(r['copies']))} distinct, {r['samples']} rollouts each at temperature "
+          f"{r['config']['temperature']:g}")
     for metric, stat in r["stats"].items():
         print(f"  {metric:8s} {stat['mean']:.4f} +- {stat['se']:.4f} "
               "(standard error over distinct problems)")
@@ -123,8 +119,6 @@ def print_table(records, out):
             f"{r['gain']:+.4f} +- {r['gain_se']:.4f}")
         means = " ".join(f"{stat['mean']:8.4f}" for stat in r["stats"].values())
         print(f"{label_of(r['model']):{width}s}  {r['set']:20s} {means}   {change}")
-    for name, r in {r["set"]: r for r in records}.items():
-        print(f"  {name}: {problem_count(r)}; errors are over distinct problems")
     save_json(out / "table.json", dict(results=records), indent=None)
     print(f"  {out}/table.json")
 
