@@ -145,10 +145,9 @@ def disk_bytes(s, runs):
     """Return the bytes on disk while the runs of a sweep train one by one. A run in training has up
     to three checkpoints of 12 bytes per trained parameter. A finished run keeps its model, of 2
     bytes per parameter, and two checkpoints if `keep_last`."""
-    states = [state_bytes(s, c, 1) for c in runs]
-    saved = [parts["weights"] + parts["AdamW"] for parts in states]
-    return 3 * max(saved) + sum(2 * s["P"] + 2 * x * bool(c["keep_last"])
-                                for c, x in zip(runs, saved))
+    parts = state_bytes(s, runs[0], 1)  # the runs of a sweep differ only in keys of the grid
+    saved = parts["weights"] + parts["AdamW"]
+    return 3 * saved + len(runs) * (2 * s["P"] + 2 * saved * runs[0]["keep_last"])
 
 
 # ---- hours ---------------------------------------------------------------------------------------
