@@ -278,8 +278,8 @@ def parse(argv, doc="", own=None):
     data, model = Path(cfg["data"]), cfg["model"].rstrip("/") or cfg["model"]
     recipe, split = cfg["recipe"], cfg["split"] or cfg["recipe"]
     name = recipe if split == recipe else f"{recipe}_{split}"
-    embedded = [Path(config["data"], base).resolve() for base in ("base", "one_layer")]
-    if data.resolve() != embedded[0].parent or Path(model).resolve() not in embedded:
+    home = Path(config["data"]).resolve()
+    if data.resolve() != home or Path(model).resolve() not in (home / "base", home / "one_layer"):
         name = f"{data.resolve().name}_{Path(model).name}_{name}"
     cfg |= dict(data=str(data), model=model, runs=cfg["runs"] or f"runs/{name}")
     for key, path in dict(train_set=f"splits/{Path(model).name}/{split}_train.jsonl",
