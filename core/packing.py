@@ -24,10 +24,9 @@ def why_padded(model, device, bf16):
         return "the kernel computes in bf16"
     if not model._supports_attention_backend or hasattr(shape, "kv_lora_rank"):
         return "the model has its own attention"
-    if getattr(shape, "sliding_window", None) or layers != {"full_attention"}:
+    recurrent = [hasattr(layer, "recurrent_states") for layer in DynamicCache(config=shape).layers]
+    if getattr(shape, "sliding_window", None) or layers != {"full_attention"} or any(recurrent):
         return "not all layers attend to the whole row"
-    if any(hasattr(layer, "recurrent_states") for layer in DynamicCache(config=shape).layers):
-        return "the model has linear attention"
     return "attention has a soft cap" if getattr(shape, "attn_logit_softcapping", None) else ""
 
 
