@@ -94,7 +94,7 @@ def solved(rewards):
 
 def opens_thinking(tokenizer):
     """Return whether the chat template ends a prompt inside an opened <think> block."""
-    if not tokenizer.chat_template or "<think>" not in tokenizer.chat_template:
+    if not tokenizer.chat_template:
         return False
     prompt = tokenizer.apply_chat_template([dict(role="user", content="?")], tokenize=False,
                                          add_generation_prompt=True)
