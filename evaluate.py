@@ -64,11 +64,11 @@ def evaluate(name, problems, generator, cfg, out):
         correct, total, faults = count_solved(problems, prompts, generator, cfg,
                                               (cfg["seed"], "evaluate", name), progress=bar)
     same = copies(problems)
-    stats = {metric: dict(mean=mean, se=error)
-             for metric, (mean, error) in summary(correct, samples, cfg["k"], same).items()}
     record = dict(config=cfg, model=cfg["model"], set=name, set_hash=set_hash(problems),
-                  samples=samples, correct=correct, stats=stats, ids=[p["id"] for p in problems],
-                  copies=same, **faults, **mean_reward(total, correct, len(problems) * samples))
+                  samples=samples, correct=correct,
+                  stats=summary(correct, samples, cfg["k"], same),
+                  ids=[p["id"] for p in problems], copies=same, **faults,
+                  **mean_reward(total, correct, len(problems) * samples))
     save_json(out / "eval.json", record, indent=None)
     return record
 

@@ -57,13 +57,13 @@ def error_of_mean(values, same=None):
 
 
 def summary(correct, samples, k, same=None):
-    """Return {metric: (mean, standard error)} for avg@k, best@k and worst@k. correct: solved
-    rollouts of each problem, of `samples`. same: see `error_of_mean`. The error covers problems and
-    rollouts, not the seed of training."""
+    """Return {metric: {"mean", "se"}} for avg@k, best@k and worst@k. correct: solved rollouts of
+    each problem, of `samples`. same: see `error_of_mean`. The standard error `se` covers problems
+    and rollouts, not the seed of training."""
     stats = {}
     for kind in ("avg", "best", "worst"):
         values = np.array(at_k(f"{kind}@{k}", samples))[correct]  # (P,)
-        stats[f"{kind}@{k}"] = float(values.mean()), error_of_mean(values, same)
+        stats[f"{kind}@{k}"] = dict(mean=float(values.mean()), se=error_of_mean(values, same))
     return stats
 
 
@@ -73,6 +73,6 @@ def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, n
     same = copies(problems)
     repeated = dict(copies=same) if len(set(same)) < len(same) else {}
     return dict(type="eval", step=step, rollouts=rollouts, tokens=tokens, set=name, k=cfg["k"],
-                **{metric: mean for metric, (mean, _) in stats.items()}, samples=samples,
+                **{metric: stat["mean"] for metric, stat in stats.items()}, samples=samples,
                 **mean_reward(total, correct, samples * len(problems)),
                 set_hash=set_hash(problems), correct=correct, **repeated, **faults)

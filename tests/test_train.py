@@ -566,10 +566,11 @@ def test_summary_against_all_subsets():
         draws = [list(itertools.combinations([1] * c + [0] * (samples - c), k)) for c in correct]
         for metric, of_draw in (("avg", np.mean), ("best", np.max), ("worst", np.min)):
             values = [np.mean(of_draw(d, 1)) for d in draws]
-            assert evaluation.summary(correct, samples, k)[f"{metric}@{k}"] == pytest.approx(
+            stat = evaluation.summary(correct, samples, k)[f"{metric}@{k}"]
+            assert (stat["mean"], stat["se"]) == pytest.approx(
                 (np.mean(values), np.std(values, ddof=1) / math.sqrt(6)))
-    mean, error = evaluation.summary([3], 5, 2)["avg@2"]
-    assert mean == 0.6 and math.isnan(error)  # one problem has no spread
+    stat = evaluation.summary([3], 5, 2)["avg@2"]
+    assert stat["mean"] == 0.6 and math.isnan(stat["se"])  # one problem has no spread
 
 
 def test_copies_of_a_problem_count_as_one_in_the_error():
@@ -582,7 +583,7 @@ def test_copies_of_a_problem_count_as_one_in_the_error():
     off = np.array(correct) / 4 - 14 / 24
     sums = np.array([off[[0, 2, 5]].sum(), off[[1, 4]].sum(), off[3]])
     assert evaluation.summary(correct, 4, 2, same)["avg@2"] == pytest.approx(
-        (14 / 24, math.sqrt(3 / 2 * (sums ** 2).sum()) / 6))
+        dict(mean=14 / 24, se=math.sqrt(3 / 2 * (sums ** 2).sum()) / 6))
     for part, expected in ((6, same), (2, None)):
         record = evaluation.eval_record(problems[:part], correct[:part], 14, {},
                                         dict(samples=4, k=2), 0, 0, 0)
