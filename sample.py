@@ -68,9 +68,11 @@ def is_open(correct, drawn, total):
 
 
 def latest_count(counts, cfg):
-    """Return (solved, drawn) of counts, {drawn: solved}, with the most drawn of s or s_zero."""
-    drawn = max(k for k in counts if k <= max(cfg["s"], cfg["s_zero"]))
-    return counts[drawn], drawn
+    """Return (solved, drawn, total) of counts, {drawn: solved}: the latest count within `total`
+    rollouts, the larger of s and s_zero."""
+    total = max(cfg["s"], cfg["s_zero"])
+    drawn = max(k for k in counts if k <= total)
+    return counts[drawn], drawn, total
 
 
 def settings(cfg):
@@ -124,8 +126,8 @@ def read_counts(problems, folder, now):
 
 def next_to_draw(problems, counts, cfg):
     """Return the problems with the fewest rollouts among those that need more."""
-    state = {p["id"]: latest_count(counts[p["id"]], cfg) for p in problems}  # (solved, drawn)
-    todo = [p for p in problems if is_open(*state[p["id"]], max(cfg["s"], cfg["s_zero"]))]
+    state = {p["id"]: latest_count(counts[p["id"]], cfg) for p in problems}
+    todo = [p for p in problems if is_open(*state[p["id"]])]
     fewest = min((state[p["id"]][1] for p in todo), default=0)
     return [p for p in todo if state[p["id"]][1] == fewest]
 
@@ -151,8 +153,8 @@ def measure(problems, prompts, open_engine, cfg, folder):
         # cut a partial last line, which a killed measurement leaves
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         while todo := next_to_draw(problems[i::k], counts, cfg):
-            drawn = latest_count(counts[todo[0]["id"]], cfg)[1]
-            goal = min(drawn + cfg["s"], max(cfg["s"], cfg["s_zero"]))
+            _, drawn, total = latest_count(counts[todo[0]["id"]], cfg)
+            goal = min(drawn + cfg["s"], total)
             generator = open_engine()
             seeds = [engine.rollout_seed("difficulty", p["id"], goal) for p in todo]
             stream = generator.stream([prompts[p["id"]] for p in todo], goal - drawn, seeds)
@@ -215,11 +217,11 @@ def make_splits(problems, counts, cfg):
     levels by avg@s_zero; `mixed` is half Hard, half Easy."""
     groups = {name: [] for name in (*BANDS, *LEVELS)}
     for p in shuffled(problems):
-        solved, drawn = latest_count(counts[p["id"]], cfg)
+        solved, drawn, total = latest_count(counts[p["id"]], cfg)
         rate = counts[p["id"]][cfg["s"]] / cfg["s"]
         names = [name for name, (low, high) in BANDS.items() if low <= rate <= high]
         if cfg["s_zero"]:
-            names.append(level_of(solved, drawn, cfg["s_zero"])[0])
+            names.append(level_of(solved, drawn, total)[0])
         for name in filter(None, names):
             groups[name].append(dict(p, pass_rate=rate, samples=drawn, correct=solved))
     splits = hold_out(groups, cfg)
