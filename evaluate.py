@@ -45,7 +45,7 @@ def parse_like_run(argv):
     models = files(named[-1]) if named else []
     run, trained = next(filter(None, map(find_run, models)), None), {}
     if run:
-        header = [*read_log(run / "log.jsonl"), {}][0]
+        header = next(iter(read_log(run / "log.jsonl")), {})
         trained = identity(header.get("config", {}))
     words = [*(f"--{key}={value}" for key, value in trained.items()), *argv]
     cfg = parse(words + [f"--model={model}" for model in models[:1]], __doc__)

@@ -245,7 +245,8 @@ def make_problems(rows, columns, name, counts):
             counts["other_form"] += 1
         else:
             problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt, answer=answers[0]))
-            counts["earlier_turns"] += any(i for cell in cells for i, _ in user_turns(cell))
+            later = [i for cell in cells for i, _ in user_turns(cell) if i > 0]
+            counts["earlier_turns"] += bool(later)
             counts["answer_forms"] += not " ".join(prompt.split()).startswith(
                 " ".join(given.split()))
     return problems
