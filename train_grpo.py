@@ -314,12 +314,13 @@ def loss_rows(rewards, length, advantage, step, cfg):
     a term without tokens is 0, not 0 / 0.
     """
     import torch
-    n, indices = rewards.shape[1], []
+    n, rows = rewards.shape[1], torch.arange(rewards.numel())
     # decoupled baseline: all n rollouts give the mean and std; a random n_train are in the loss
-    for j in range(len(rewards)):
-        rng = random.Random(f"n_train {cfg['seed']} {step} {j}")
-        indices += [j * n + i for i in sorted(rng.sample(range(n), cfg["n_train"] or n))]
-    rows, mixed = torch.tensor(indices), mixed_groups(rewards).repeat_interleave(n)
+    if cfg["n_train"]:
+        drawn = [random.Random(f"n_train {cfg['seed']} {step} {j}").sample(range(n), cfg["n_train"])
+                 for j in range(len(rewards))]
+        rows = torch.tensor([j * n + i for j, own in enumerate(drawn) for i in sorted(own)])
+    mixed = mixed_groups(rewards).repeat_interleave(n)
     in_policy = mixed | (cfg["zero_var_filter"] not in ("policy", "all"))
     in_reg = mixed | (cfg["zero_var_filter"] not in ("reg", "all"))
     N = [max(1, int((length * mask)[rows].sum())) for mask in (in_policy, in_reg)]

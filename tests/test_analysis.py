@@ -373,7 +373,8 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
         assert float(row["C"]) <= 400_000 / 64
     p = frontier.panel(t := stats.table(used := runs.read_sweep(tmp_path, unit="updates")[0],
                                         [r["C"][-1] for r in used]), range(len(t.cells)), True)
-    assert p["rows"][-1]["C"] == p["star"]["C"][-1] == 400_000 // (16 * 32)  # the end of the largest batch
+    # the end of the largest batch
+    assert p["rows"][-1]["C"] == p["star"]["C"][-1] == 400_000 // (16 * 32)
     page(capsys, frontier.main, f"--runs={tmp_path}", "--view=training")
     assert (tmp_path / "frontier_training.png").stat().st_size > 10_000
     assert len(figures[-1].axes[0].lines) == 3  # the runs of one B_p
