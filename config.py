@@ -109,7 +109,7 @@ config = dict(
     seeds = "0",                  # values of seed in a sweep
     lrs = "",                     # values of lr_base in a sweep, "1e-4 2e-4"; empty = only lr_base
     view = "fixed_Bp",            # fixed_Bp | fixed_B | joint | training | lr
-    metric = "avg@4",             # avg@k, best@k, worst@k, reward (mean) or train (its batches)
+    metric = "avg@4",             # avg@k, best@k, worst@k or reward, the mean
     unit = "rollouts",            # rollouts | tokens | gpu_hours: the unit of C in figures
     eval_set = "val",             # evaluations to analyse: val, or another `set` in the logs
     epochs = 0.0,                 # analyse only the first passes over the problems; 0 = all
@@ -343,8 +343,8 @@ def check(cfg):
          f"expected 0 or 2 to n={cfg['n']}"),
         ("k", cfg["k"] <= cfg["samples"],
          f"expected at most samples={cfg['samples']}, the rollouts per problem in an evaluation"),
-        ("metric", re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward|train", cfg["metric"]),
-         "expected avg@k, best@k, worst@k, reward or train, as in --metric=best@4"))
+        ("metric", re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward", cfg["metric"]),
+         "expected avg@k, best@k, worst@k or reward, as in --metric=best@4"))
 
 
 # --------------------------------------------------------------------------------------------------

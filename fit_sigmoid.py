@@ -364,7 +364,7 @@ def main(argv):
         if view == "fixed_Bp" and metric.startswith("avg@"):
             print(by_mode(t.runs, panel["of"]), end="")
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
-    print(f"What to run with {axis}; reward = {plots.reward_name(cfg)} [90% interval]; * = no "
+    print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")
     if not t.runs[0]["source"]:  # train_grpo.py made them
         run = complete(t.runs[0]["config"] | row)

@@ -101,11 +101,6 @@ def n_axis(ax, ns):
     ax.grid(alpha=0.25, axis="y")
 
 
-def reward_name(cfg):
-    """Return the name of the reward that is analysed."""
-    return "training reward" if cfg["metric"] == "train" else f"{cfg['eval_set']} {cfg['metric']}"
-
-
 def pairs(t, of):
     """Return the (B_p, n) of cells, sorted."""
     return sorted({t.cells[i][:2] for i in of})
@@ -150,7 +145,7 @@ def frontier(t, panels, cfg, path):
                 top.axvline(at, color="0.4", lw=0.8, ls="--", label="another n is clearly best")
         several = len({t.cells[i][2] for i in p["of"]}) > 1
         top.set(title=name.replace("_p", "$_p$").replace("=", " = "),
-                ylabel=reward_name(cfg) + ", best lr of each n" * several)
+                ylabel=f"{cfg['eval_set']} {cfg['metric']}" + ", best lr of each n" * several)
         top.set_ylim(max(np.nanmin(t.mean[p["of"]]) - 0.03, 0),
                      min(max(*hi, *y) + 0.02, 1.02))
         draw_n(low, t, p)

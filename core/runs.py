@@ -59,16 +59,6 @@ def per_problem(evals, metric):
     return values
 
 
-def training_evals(steps, cfg):
-    """Return the training reward as evaluations, the means of windows of `eval_every` rollouts."""
-    width, windows = max(cfg.get("eval_every") or 1, cfg["B_p"] * cfg["n"]), {}
-    for r in steps:
-        if is_number(r.get("reward")):
-            windows.setdefault((r["rollouts"] - 1) // width, []).append(r)
-    return [w[len(w) // 2] | dict(type="eval", set="train", train=np.mean([r["reward"] for r in w]))
-            for w in windows.values()]
-
-
 def hours_of(steps, ranks):
     """Return {step: GPU-hours, or core-hours, so far}: gen_s + train_s, or else wall_s. A record
     of a thinned log has the means of the updates since the record before it."""
@@ -86,10 +76,8 @@ def hours_of(steps, ranks):
 
 
 def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
-    """Return the run of a log file: its evaluations of the set `part`, or, if the metric is train,
-    its training rewards. epochs: the first passes to use, 0 = all. Raise BadInput with the reason
-    if it cannot be used."""
-    part = "train" if metric == "train" else part
+    """Return the run of a log file: its evaluations of the set `part`, in the first `epochs` passes
+    (0 = all). Raise BadInput with the reason if it cannot be used."""
     records = read_log(path)
     head = next((r for r in reversed(records)
                  if r.get("type") == "header" and isinstance(r.get("config"), dict)), None)
@@ -109,7 +97,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
              and is_number(r.get("step")) and is_number(r.get("rollouts"))]
     hours = hours_of(steps, head.get("ranks") or 1)
     evals = {}
-    for r in training_evals(steps, cfg) if part == "train" else used:
+    for r in used:
         if r.get("type") != "eval" or r.get("set", "val") != part:
             continue
         step, at = r.get("step"), None

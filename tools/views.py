@@ -61,7 +61,7 @@ def lr(t, cfg, path):
         ties = sorted(t.cells[i][2] for i in stats.tied(t, j, of))
         print(f"B_p = {B_p}, n = {n}: lr_base = {t.cells[stats.best(t, j, of)][2]:g}, tied: "
               + ", ".join(f"{x:g}" for x in ties))
-    ax.set(xscale="log", xlabel="lr_base", ylabel=plots.reward_name(cfg))
+    ax.set(xscale="log", xlabel="lr_base", ylabel=f"{cfg['eval_set']} {cfg['metric']}")
     ax.set_xticks(lrs, [f"{x:g}" for x in lrs])
     ax.minorticks_off()
     plots.save(fig, path, f"reward at C = {plots.format_si(t.grid[-1])} with 90% intervals")

@@ -34,7 +34,6 @@ OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
 # Names of one metric in veRL, in TRL and in TRL's logs to W&B
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
-RANGE = ("critic/score/min", "critic/score/max")  # of all rollouts
 LR = ("actor/lr", "learning_rate", "train/learning_rate", "train/lr", "train/actor_lr", "lr")
 # Columns that count updates. Training and evaluation may each have their own, else one is used
 STEP = re.compile(r"(?!training/)(\w+/)?global_step|(train|val|valid|validation|eval|test|rollout)"
@@ -121,35 +120,19 @@ READERS = dict(verl=read_verl, trl=read_trl, wandb=read_csv)
 # --------------------------------------------------------------------------------------------------
 # A run, {step: {metric: number}} -> the records of log.jsonl
 
-def parts_of(total, names):
-    """Return the columns of the rewards that TRL adds up in the column `total`, if several."""
-    parts = sorted(x for x in names if x.startswith(f"{total}s/") and not x.endswith("/std"))
-    return parts if len(parts) > 1 else []
-
-
 def validation_column(names, chosen):
     """Return the column of the mean validation reward. Raise BadInput if it is not unique."""
     found = [chosen] if chosen else sorted(filter(EVAL.fullmatch, names))
     found = found or [*names] * (len(names) == 1)
-    parts = parts_of(found[0], names) if found and not chosen else []
-    if len(found) == 1 and found[0] in names and not parts:
+    parts = [x for x in names if found and not chosen  # the rewards that TRL adds up
+             and x.startswith(f"{found[0]}s/") and not x.endswith("/std")]
+    if len(found) == 1 and found[0] in names and len(parts) < 2:
         return found[0]
     problem = f"{found[0]} is a sum of rewards" if parts else "expected one validation metric"
     likely = sorted(names, key=lambda name: (
         name not in found, not re.search("val|acc|reward|score", name), name))
     raise BadInput(f"{problem}; choose a column with --metric_column= "
-                   f"({', '.join((parts or likely)[:8])})")
-
-
-def training_column(rows, names, path):
-    """Return the column of the mean training reward, or None if there is none from 0 to 1."""
-    column = next((name for name in REWARD if name in names), None)
-    values = [row[x] for row in rows.values() for x in (column, *RANGE) if x in row]
-    if column and (parts_of(column, names) or min(values) < 0 or max(values) > 1):
-        print(f"{path}: the training reward {column} is left out: it is a sum of rewards, or it "
-              f"ranges from {min(values):g} to {max(values):g}")
-        return None
-    return column
+                   f"({', '.join((sorted(parts) or likely)[:8])})")
 
 
 def resolve(name, rows, known):
@@ -189,7 +172,7 @@ def convert(name, path, rows, given):
     if column.startswith("eval"):  # TRL's steps are optimizer steps
         each = max(known.get("updates", 1), 1)
         rows = by_step(((math.ceil(m / each), row) for m, row in rows.items()), path)
-    cfg, reward = resolve(name, rows, known), training_column(rows, names, path)
+    cfg = resolve(name, rows, known)
     trained = dict.fromkeys(m for m in rows if m and first(rows[m], REWARD + LR) is not None)
     pairs = list(zip([0, *trained], trained))
     # a trainer may log only every few steps, and W&B samples its exports
@@ -201,7 +184,7 @@ def convert(name, path, rows, given):
     for m, row in rows.items():
         at = dict(step=m, rollouts=m * cfg["B_p"] * cfg["n"])
         if m in trained:
-            step = dict(at, type="step", lr=first(row, LR), reward=row.get(reward))
+            step = dict(at, type="step", lr=first(row, LR), reward=first(row, REWARD))
             log.append({key: value for key, value in step.items() if value is not None})
         if column in row:
             if not 0 <= row[column] <= 1:
