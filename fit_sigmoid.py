@@ -10,9 +10,9 @@ rises at all is tested on the runs, by core.stats.verdict. Writes prescription.c
 law_NAME.png for --points=NAME.csv. --points works in a copy of this file alone, which draws a
 figure if core/plots.py is copied too.
 """
+import argparse
 import csv
 import math
-import shlex
 import sys
 import textwrap
 from pathlib import Path
@@ -32,7 +32,7 @@ try:
     from core import stats
     from core.log import save_csv
     from core.runs import folders_of, per_problem
-    from core.sweep import command, preset_words
+    from core.sweep import command, sweep_command
 except ModuleNotFoundError:
     frontier, BadInput = None, ValueError
 
@@ -264,16 +264,8 @@ def surer(t, p, row, folder):
         seeds = range(seeds[-1] + 1, seeds[-1] + 1 + more)
     else:
         return None
-    run = complete(t.runs[0]["config"]) | dict(
-        C=int(max(row["C"], p["rows"][-1]["C"])), runs=str(folder), B_p=max(bps), n=max(ns))
-    preset = preset_words(run["recipe"], run["data"], [f"--model={run['model']}"])
-    grid = dict(lrs=sorted({c[2] for c in t.cells}), bps=bps, ns=ns, seeds=seeds)
-    keys = {word[2:].partition("=")[0] for word in preset} - {"C", *grid}
-    words = command(run, sorted({"runs", "model", *keys}))
-    kept = [word for word in shlex.split(words) if word.startswith("--")
-            and not word.startswith(("--lr_base=", "--B_p=", "--n=", "--recipe="))]
-    kept += [f"--{key}={' '.join(map(str, values))}" for key, values in grid.items()]
-    return reason, f"bash run_sweep.sh {run['recipe']} {shlex.join(dict.fromkeys(kept))}"
+    return reason, sweep_command(t.runs[0]["config"], folder, max(row["C"], p["rows"][-1]["C"]),
+                                 lrs={c[2] for c in t.cells}, bps=bps, ns=ns, seeds=seeds)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -285,10 +277,9 @@ def read_points(path):
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
         points = np.array(sorted((float(r["C"]), float(r["n"])) for r in rows), float)
-    except OSError as e:
-        raise BadInput(f"--points={path}: {e.strerror}") from None
-    except (KeyError, ValueError, TypeError, csv.Error) as e:
-        raise BadInput(f"--points={path}: expected columns C and n, all numbers ({e!r})") from None
+    except (OSError, KeyError, ValueError, TypeError, csv.Error) as e:
+        raise BadInput(f"--points={path}: no table with columns C and n, all numbers ({e!r})"
+                       ) from None
     if len({r.get("panel") for r in rows}) > 1:
         raise BadInput(f"--points={path}: several panels; keep the rows of one")
     if len(points) < 5 or not (np.isfinite(points) & (points > 0)).all():
@@ -298,32 +289,27 @@ def read_points(path):
 
 
 def report_points(words):
-    """Print the law through the points of a CSV and what it prescribes. words: the command line,
-    --points, --C, --B_p (32 by default) and --out."""
-    given = dict(word.removeprefix("--").partition("=")[::2] for word in words)
-    if "help" in given:
-        return print(__doc__)
-    if "points" not in given:
-        raise BadInput("--points=FILE.csv is all that this copy can do without config.py")
-    if extra := set(given) - {"points", "C", "B_p", "out"}:
-        raise BadInput(f"--{min(extra)}: --points is used with --C, --B_p and --out only")
-    try:
-        asked, B_p = [float(given["C"])] if "C" in given else [], int(given.get("B_p", 32))
-    except ValueError:
-        raise BadInput(f"{' '.join(words)}: expected numbers for --C and --B_p") from None
-    if B_p < 1 or not all(0 < budget < math.inf for budget in asked):
-        raise BadInput(f"{' '.join(words)}: --C must be above 0, --B_p 1 or more")
-    C, n = read_points(given["points"])
+    """Print the law through the points of a CSV and what it prescribes. words: the command line."""
+    parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, allow_abbrev=False, description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", required=True)
+    parser.add_argument("--C", type=float, default=[], nargs=1)
+    parser.add_argument("--B_p", type=int, default=32)
+    parser.add_argument("--out")
+    given = parser.parse_args(words)
+    if given.B_p < 1 or not all(0 < budget < math.inf for budget in given.C):
+        parser.error("--C must be above 0, --B_p 1 or more")
+    B_p, (C, n) = given.B_p, read_points(given.points)
     law = fit_law(C, n)
     print(law_text(law))
-    for budget in sorted({*asked, C[-1], 4 * C[-1]}):
+    for budget in sorted({*given.C, C[-1], 4 * C[-1]}):
         best = max(round(2 ** law["curve"](budget) if law["curve"] else n[-1]), 1)
         print(f"C = {format_si(budget)}: B_p = {B_p}, n = {best}, M = {budget // (B_p * best):.0f}"
               + " (n of the last point)" * (not law["curve"]))
-    out = Path(given.get("out") or Path(given["points"]).parent)
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"law_{Path(given['points']).stem}.png"
     if plots:
+        out = Path(given.out or Path(given.points).parent)
+        out.mkdir(parents=True, exist_ok=True)
+        path = out / f"law_{Path(given.points).stem}.png"
         rows = [dict(C=budget, n=m) for budget, m in zip(C, n)]
         plots.law(None, dict(points=dict(rows=rows, law=law)), [], "rollouts", path)
         print(f"figure: {path}")

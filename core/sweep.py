@@ -152,6 +152,20 @@ def command(cfg, more=(), start=("python",)):
     return shlex.join([*start, "train_grpo.py", *words])
 
 
+def sweep_command(cfg, folder, C, **grid):
+    """Return the command that adds the runs of a grid, {key: values}, with a budget C to the sweep
+    in `folder`. cfg: the logged config of one of its runs."""
+    cfg, words = complete(cfg), [f"--{key}={cfg[key]}" for key in ("data", "model")]
+    plain = sweep_config(cfg["recipe"], words)
+    texts = {key: " ".join(map(str, sorted(values))) for key, values in grid.items()}
+    B = max(map(int, texts["bps"].split())) * max(map(int, texts["ns"].split()))
+    cfg |= texts | dict(runs=str(folder), C=int(C), B_max=cfg["B_max"] and max(cfg["B_max"], B))
+    words += [f"--{key}={cfg[key]}" for key in (*experiment(cfg), *RUNNING, "C", "B_max", "runs")
+              if cfg[key] != plain[key] and key != "model"]
+    words += [f"--{key}={text}" for key, text in texts.items()]
+    return shlex.join(["bash", "run_sweep.sh", cfg["recipe"], *words])
+
+
 def training(c):
     """Return the training command of a cell, with PYTHON, LAUNCH and GPUS_PER_RUN applied."""
     gpus = int(os.environ.get("GPUS_PER_RUN") or "1")

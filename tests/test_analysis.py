@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import re
+import shlex
 import shutil
 
 import numpy as np
@@ -15,8 +16,9 @@ from planted import EASY, constant, edit, falls_off, law, paper, run, sweep, wri
 
 import fit_sigmoid as fit
 import frontier
-from config import BadInput, parse
+from config import BadInput, experiment, parse
 from core import plots, runs, stats
+from core.sweep import cells, sweep_config
 
 
 def page(capsys, main, *words):
@@ -522,6 +524,10 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     t.runs[0]["config"] = parse([])
     found = fit.surer(t, p, row, "runs/x")
     assert "9 more seeds" in found[0] and "--seeds=2 3 4" in found[1]
+    words = shlex.split(found[1])  # the same experiment, with another grid
+    assert words[:3] == ["bash", "run_sweep.sh", "easy"]
+    cfg = sweep_config("easy", words[3:])
+    assert experiment(cfg) == experiment(parse([])) and len(cells(cfg)) == 18
     # the preset of this folder has another model
     assert "--model=data/arithmetic/base" in fit.surer(t, p, row | dict(cell=2, n=32), "runs/x")[1]
 
@@ -598,9 +604,10 @@ def test_points_of_a_file(tmp_path, capsys, figures):
     assert (tmp_path / "law_mine.png").exists()
     line = next(x for x in figures[0].axes[0].lines if x.get_label() == "fitted law")
     assert np.allclose(np.log2(line.get_ydata()), law(line.get_xdata()), atol=0.02)
-    for word in ("--B_p=0", "--B_p=x", "--C=0", "--C=inf", "--C=nan"):
-        with pytest.raises(BadInput, match=word):
+    for word in ("--B_p=0", "--B_p=x", "--C=0", "--C=inf", "--C=nan", "--n=4"):
+        with pytest.raises(SystemExit):
             fit.main([f"--points={path}", word])
+        assert word[:3] in capsys.readouterr().err
     path.write_text("C,n\n" + "".join(f"{c},0.3\n" for c in C))
     assert "n = 1, M = 31250 (n of" in page(capsys, fit.main, f"--points={path}", "--C=1e6")
     for content, why in (("C,n\n1,2\n", "five or more"), ("a,b\n1,2\n", "columns C and n"),
@@ -610,8 +617,6 @@ def test_points_of_a_file(tmp_path, capsys, figures):
             fit.main([f"--points={path}"])
     with pytest.raises(BadInput, match="none.csv"):
         fit.main(["--points=none.csv"])
-    with pytest.raises(BadInput, match="--points is used with"):
-        fit.main([f"--points={path}", "--n=4"])
 
 
 # ---- Sweeps as users have them -------------------------------------------------------------------
