@@ -58,33 +58,22 @@ def run_folder(c):
 
 
 def write_plan(cfg, dry_run=False):
-    """Write sweep.json, and print which runs and cells the analysis will leave out. A dry_run does
-    not replace the plan of another experiment, whose runs may still be analysed."""
-    other = planned_before(cfg)
-    keep = dry_run and other == "another experiment"
-    if other:
-        print(f"{cfg['runs']} also has runs of {other}, which are not analysed with these"
-              + "; its sweep.json is kept" * keep
+    """Write sweep.json, and print which cells are not run. A dry_run does not replace the plan of
+    another experiment, whose runs may still be analysed."""
+    plan, folder = read_plan(cfg["runs"]), Path(cfg["runs"])
+    if (plan and experiment(plan["config"]) != experiment(cfg)
+            and any(folder.glob("*/log.jsonl*"))):
+        print(f"{folder} also has runs of another experiment, which are not analysed with these"
+              + "; its sweep.json is kept" * dry_run
               + ". OUT=FOLDER gives this sweep its own folder", file=sys.stderr)
-    if keep:
-        return
-    save_json(Path(cfg["runs"]) / "sweep.json", dict(config=cfg))
+        if dry_run:
+            return
+    save_json(folder / "sweep.json", dict(config=cfg))
     out = [f"{B_p} x {n}" for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
            if 0 < cfg["B_max"] < B_p * n]
     if out:
         print(f"not run, because B_p x n is above --B_max={cfg['B_max']}: {', '.join(out)}",
               file=sys.stderr)
-
-
-def planned_before(cfg):
-    """Return as text which runs in a sweep's folder the analysis of `cfg` leaves out, or ""."""
-    plan = read_plan(cfg["runs"])
-    if not plan or not any(Path(cfg["runs"]).glob("*/log.jsonl*")):
-        return ""
-    if experiment(plan["config"]) != experiment(cfg):
-        return "another experiment"
-    lrs = set(config.lrs_of(complete(plan["config"]))) - set(config.lrs_of(cfg))
-    return f"lr_base={' '.join(map(str, sorted(lrs)))}" if lrs else ""
 
 
 def preset_of(argv):

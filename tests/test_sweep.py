@@ -317,14 +317,12 @@ def test_runs_that_the_analysis_leaves_out_are_named_before_the_sweep(swept, tmp
     """A dry run of another experiment keeps the plan of the runs that are in the folder."""
     out = shutil.copytree(swept[0], tmp_path / "easy")
     cfg, plan = dict(read_plan(out)["config"], runs=str(out)), (out / "sweep.json").read_bytes()
-    for change, named in ((dict(lr_base=0.5), "lr_base=1e-06"),
-                          (dict(lrs="1e-6 0.5"), ""), (dict(kl_coef=0.5), "another experiment")):
-        assert sweep.planned_before(dict(cfg, **change)) == named
     sweep.write_plan(dict(cfg, kl_coef=0.5), dry_run=True)
     assert "sweep.json is kept" in capsys.readouterr().err
     assert (out / "sweep.json").read_bytes() == plan
-    sweep.write_plan(dict(cfg, kl_coef=0.5))
-    assert "also has runs of another experiment" in capsys.readouterr().err
+    for change, said in ((dict(lr_base=0.5), False), (dict(kl_coef=0.5), True)):
+        sweep.write_plan(dict(cfg, **change))
+        assert ("also has runs of another experiment" in capsys.readouterr().err) == said
     assert read_plan(out)["config"]["kl_coef"] == 0.5
 
 
