@@ -31,7 +31,7 @@ try:
     from config import BadInput, cast, complete, derive, entry
     from core import stats
     from core.log import save_csv
-    from core.runs import folders_of, per_problem
+    from core.runs import per_problem
     from core.sweep import command, sweep_command
 except ModuleNotFoundError:
     frontier, BadInput = None, ValueError
@@ -113,7 +113,7 @@ def verdict_text(law):
         return ("undecided: to test it, two n or more need evaluations from a quarter of C or less "
                 "to 0.8 C or more")
     a, C = law["ahead"], [format_si(x) for window in law["windows"] for x in window]
-    points = f"{100 * a['gap']:.1f} +- {100 * a['half']:.1f} points"
+    points = f"{abs(100 * a['gap']):.1f} +- {100 * a['half']:.1f} points"
     p, ended = f"p = {law['p']:.2g}", ", ".join(map(str, law["ended"]))
     tested = f", without n = {ended}, which ended early" * bool(ended)
     if law["verdict"] != "undecided":
@@ -124,14 +124,11 @@ def verdict_text(law):
     more = more_seeds(law["seeds"], (a["half"] / max(a["gap"], 1e-9)) ** 2)
     decide = (f"about {plots.plural(more, 'more seed')} might decide" if more <= 20 else
               "only a larger C or other n could show a rise")
-    if a["gap"] <= 0:
-        return (f"undecided ({p}{tested}): over no octave of C is another n ahead of n = {a['n']}; "
-                f"{decide}")
     needed = (f"needed is {stats.ALPHA}" if law["p"] > stats.ALPHA else
               "but it falls too, or the best or tied n do not change")
     return (f"undecided ({p}, {needed}{tested}): n = {a['n']} comes closest to serving every "
-            f"budget, n = {a['by']} is {points} ahead of it at C = {format_si(a['C'][0])} to "
-            f"{format_si(a['C'][1])}; {decide}")
+            f"budget, n = {a['by']} is {points} {'ahead of' if a['gap'] > 0 else 'behind'} it at "
+            f"C = {format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
 
 def by_mode(runs, of):
@@ -230,9 +227,6 @@ def cautions(t, row):
                "the base model")
     if np.nanmin(t.V) == np.nanmax(t.V):
         yield f"the reward is always {np.nanmax(t.V):g}, so no n is better than another"
-    P = t.runs[0]["problems"]
-    if 0 < P < 20:
-        yield f"the rewards are of {plots.plural(P, 'validation problem')}; others may differ"
     if len({r["seed"] for r in t.runs}) == 1 and len(t.runs) > 1:
         yield "with one seed a reward includes the luck of the best run, about one point"
 
@@ -290,8 +284,9 @@ def read_points(path):
 
 def report_points(words):
     """Print the law through the points of a CSV and what it prescribes. words: the command line."""
-    parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, allow_abbrev=False, description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=argparse.SUPPRESS, allow_abbrev=False)
     parser.add_argument("--points", required=True)
     parser.add_argument("--C", type=float, default=[], nargs=1)
     parser.add_argument("--B_p", type=int, default=32)
@@ -327,8 +322,7 @@ def main(argv):
     view, metric = cfg["view"], cfg["metric"]
     if view not in frontier.PANELS:
         raise BadInput(f"--view={view}: drawn by frontier.py; choose {', '.join(frontier.PANELS)}")
-    sweep = folders_of(cfg["runs"])[0]
-    folder, suffix = Path(cfg["out"] or sweep), frontier.suffix(cfg)
+    folder, suffix = Path(cfg["out"] or cfg["runs"]), frontier.suffix(cfg)
     t, panels, dropped = frontier.analyse(cfg)
     for panel in panels.values():
         panel["law"] = law_of(t, panel, view)
@@ -356,10 +350,10 @@ def main(argv):
         run = complete(t.runs[0]["config"] | row)
         run["C"] = row["M"] * row["B_p"] * row["n"]
         # in a folder of its own, because a longer run would change the sweep
-        run["out"] = f"runs/{Path(sweep).name}_n{run['n']}_C{run['C']}"
+        run["out"] = f"runs/{Path(cfg['runs']).name}_n{run['n']}_C{run['C']}"
         print(f"To run the row of {format_si(row['C'])}:\n  {command(run, ['out'])}")
         known = cfg["unit"] == "rollouts" and row["status"] == "observed"
-        if more := known and surer(t, p, row, sweep):
+        if more := known and surer(t, p, row, cfg["runs"]):
             print(f"To be surer: {more[0]}:\n  {more[1]}")
     left_out = [f"{plots.plural(len(dropped), 'run')} left out, see frontier.py"] * bool(dropped)
     print(*(f"caution: {text}\n" for text in [*cautions(t, row), *left_out]), sep="", end="")

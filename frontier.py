@@ -3,7 +3,7 @@
     python frontier.py --runs=runs/easy                      # a panel for each B_p
     python frontier.py --runs=runs/easy --view=joint         # the best pair (B_p, n)
     python frontier.py --runs=runs/mine --view=fixed_B       # B_p against n within a batch B_p n
-    python frontier.py --runs="runs/a runs/b" --metric=worst@4 --unit=tokens
+    python frontier.py --runs=runs/easy --metric=worst@4 --unit=tokens
     python frontier.py --runs=runs/easy --view=training      # every logged field; or --view=lr
 
 The first section is the paper's method (section 4): record-breaking points -> a sigmoid for each n
@@ -20,7 +20,7 @@ from scipy.special import expit
 from config import BadInput, config, entry, parse
 from core import plots, stats
 from core.log import save_csv
-from core.runs import folders_of, read_sweep
+from core.runs import read_sweep
 
 BIN = 0.005  # the width of a bin of rewards, see `record_breaking`
 COLUMNS = "panel C B_p n lr_base reward lo hi tied".split()
@@ -191,7 +191,7 @@ def report_lines(t, panels, dropped):
 
 def main(argv):
     cfg = settings(argv, __doc__)
-    folder = Path(cfg["out"] or folders_of(cfg["runs"])[0])
+    folder = Path(cfg["out"] or cfg["runs"])
     path = folder / f"frontier{suffix(cfg)}"
     folder.mkdir(parents=True, exist_ok=True)
     t, panels, dropped = analyse(cfg)

@@ -20,11 +20,6 @@ from core.log import read_log, read_plan
 from core.problems import at_k
 
 
-def folders_of(words):
-    """Return the folders in --runs: one, whose name may have blanks, or several between blanks."""
-    return [words] if Path(words).is_dir() else words.split() or [words]
-
-
 def is_number(x):
     return isinstance(x, (int, float)) and not isinstance(x, bool) and bool(np.isfinite(x))
 
@@ -126,37 +121,35 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
         task=(evals[0].get("set_hash"), evals[0].get("samples"), reward.shape[1]))
 
 
-def read_sweep(folders, metric="avg@4", unit="rollouts", part="val", epochs=0):
-    """Return (runs, dropped): the runs of one or more folders that can be compared, in order of
-    cell and seed, and (name, reason) of the others. Raise BadInput if no run can be used.
+def read_sweep(folder, metric="avg@4", unit="rollouts", part="val", epochs=0):
+    """Return (runs, dropped): the runs of a folder that can be compared, in order of cell and seed,
+    and (name, reason) of the others. Raise BadInput if no run can be used.
 
     They have the experiment of sweep.json, or of most runs, and the problems of most runs. If two
     share a cell and a seed, the longer one is used.
     """
-    folders, read, dropped = folders_of(str(folders)), [], []
-    for path in (path for folder in folders for name in ("log.jsonl", "log.jsonl.gz")
-                 for path in sorted(Path(folder).glob(f"*/{name}"))):
+    read, dropped = [], []
+    for path in sorted(x for end in ("", ".gz") for x in Path(folder).glob(f"*/log.jsonl{end}")):
         try:
             read.append(read_run(path, metric, unit, part, epochs))
         except BadInput as e:
             dropped.append((path.parent.name, str(e)))
         except (KeyError, TypeError, ValueError) as e:  # a record of a form that nobody expected
             dropped.append((path.parent.name, f"its log is malformed ({e!r})"))
-    where = f"--runs={' '.join(folders)}"
     if not read:
         why = "".join(f" ({name}: {reason})" for name, reason in dropped[:1])
-        raise BadInput(f"{where}: no run to analyse{why}")
+        raise BadInput(f"--runs={folder}: no run to analyse{why}")
 
     def key(cfg):
         return frozenset((k, str(v)) for k, v in experiment(cfg).items())
 
     def most(values):
         return Counter(values).most_common(1)[0][0]
-    plan = read_plan(folders[0]).get("config") if len(folders) == 1 else None
+    plan = read_plan(folder).get("config")
     usual = key(plan) if plan else most(key(run["config"]) for run in read)
     same = [run for run in read if key(run["config"]) == usual]
     if not same:
-        raise BadInput(f"{where}: no run of the experiment in sweep.json yet")
+        raise BadInput(f"--runs={folder}: no run of the experiment in sweep.json yet")
     task = most(run["task"] for run in same)
     same = [run for run in same if run["task"] == task]
     data = {seed: most(run["data"] for run in same if run["seed"] == seed)

@@ -261,7 +261,7 @@ def test_held_out_rewards_have_no_winners_curse():
     t = stats.table([run(n, s, C, np.full((7, 8), 1 / n)) for n, C in (
         (4, np.arange(7) * 50), (8, np.arange(7) * 100), (16, np.arange(7) * 100)) for s in (0, 1)])
     said = fit.verdict_text(stats.verdict(t, [0, 1, 2]) | dict(curve=None))
-    assert "without n = 4, which ended early" in said and "is another n ahead of n = 8" in said
+    assert "without n = 4, which ended early" in said and "points behind it at C = " in said
 
 
 @pytest.mark.parametrize("truth, ns, word", [
@@ -539,9 +539,6 @@ def test_cautions():
     t = stats.table([r | dict(reward=np.repeat(r["reward"], 20, 1)) for r in rows])
     said = [*fit.cautions(t, dict(cell=0, budget=len(t.grid) - 1))]
     assert len(said) == 1 and "points better at C = " in said[0]
-    t.runs[0]["problems"] = 19
-    said = [*fit.cautions(t, dict(cell=0, budget=len(t.grid) - 1))]
-    assert "the rewards are of 19 validation problems; others may differ" in said
     for asked, noise in ((0, True), (20, False), (100_000, True)):  # logs with means only
         means = stats.table([r | dict(problems=asked) for r in rows])
         said = [*fit.cautions(means, dict(cell=0, budget=len(t.grid) - 1))]
