@@ -332,7 +332,7 @@ def main(argv):
     if row is None:
         raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")
     save_csv(folder / f"prescription{suffix}.csv", COLUMNS,
-             (r | dict(metric=metric, panel=name, tied=plots.cells_csv(t, r["tied"]))
+             (r | dict(metric=metric, panel=name, tied=plots.cells_text(t, r["tied"]))
               for name, (_, rs) in found.items() for r in rs))
     plots.law(t, panels, rows if view != "fixed_B" else [], cfg["unit"],
               folder / f"law{suffix}.png")

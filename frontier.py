@@ -200,7 +200,7 @@ def main(argv):
         VIEWS[cfg["view"]](t, cfg, f"{path}.png")
         return print(f"figure: {path}.png")
     # fit_sigmoid.py --points reads the columns C and n
-    save_csv(f"{path}.csv", COLUMNS, (row | dict(panel=name, tied=plots.cells_csv(t, row["tied"]))
+    save_csv(f"{path}.csv", COLUMNS, (row | dict(panel=name, tied=plots.cells_text(t, row["tied"]))
                                       for name, p in panels.items() for row in p["rows"]))
     plots.frontier(t, panels, cfg, f"{path}.png")
     print(*report_lines(t, panels, dropped), f"figure: {path}.png   numbers: {path}.csv", sep="\n")

@@ -112,11 +112,6 @@ def cells_text(t, of):
     return ", ".join(f"({b}, {n})" if several else str(n) for b, n in pairs(t, of))
 
 
-def cells_csv(t, of):
-    """Return cells as the column `tied` of a CSV, 8x4 8x16."""
-    return " ".join(f"{b}x{n}" for b, n in pairs(t, of))
-
-
 def frontier(t, panels, cfg, path):
     """Draw each panel of frontier.py: reward over C, a curve for each (B_p, n), and n*(C)."""
     fig, axes = canvas(2, len(panels), (1.5 + 5 * len(panels), 7.2), height_ratios=[2, 1.1],
