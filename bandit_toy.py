@@ -39,7 +39,7 @@ TOY = dict(  # keys that only this script has, each with (default, meaning)
     world=(0, "seed of the world: what is right, the base model, all problems"))
 K, F, DECIDING = 8, 32, 3
 SHARPNESS = 5  # size of the base model's logits; larger: pass rates nearer to 0 and 1
-POOL = 2048    # training problems in the world, of which a run trains on D
+POOL = 2048    # problems in the world's pool; a run trains on D
 
 
 # --------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def in_parallel(function, *columns):
 
 
 def check_world(cfg):
-    """Raise BadInput if a value in `cfg` is out of range or turns on what the toy does not have."""
+    """Raise BadInput if a value in `cfg` is out of range or needs a feature that the toy lacks."""
     config.expect_limits(cfg, dict(n_val=(1, 10 ** 6), idle=(0, 10 ** 4), skill=(0, 1),
                                    D=(0, POOL), B_p=(1, cfg["D"] or POOL)))
     only = dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,

@@ -3,7 +3,7 @@
     python config.py --help                         # every key, its default, what it means
     python config.py --data=data/arithmetic --n=16  # the resolved dict, and B, M, lr, run name
 
-A key's value comes from four sources, of which a later one overrides an earlier one:
+A key's value comes from four sources; a later one overrides an earlier one:
 1. the dict `config` in this file, which has the paper's scale;
 2. defaults.json of the data folder, if the model is in it. Otherwise that file gives only the
    verifier, and the defaults.json next to the model the keys in OF_MODEL;
@@ -137,7 +137,7 @@ CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().item
 # Keys that are not part of a run's identity. All others are, also those that you add
 RUNNING = """device threads gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
              save_every keep_last keep_at pass_at sample_every s""".split()  # how a run is executed
-# train_set and val_set stand for `data` and `split`, and a larger budget C continues a run
+# train_set and val_set replace `data` and `split`, and a larger budget C continues a run
 FREE = {*RUNNING, *"""data split C B_max problems measure s_zero n_val runs out
                       ns bps seeds lrs view metric unit eval_set epochs""".split()}
 # {key: (least, largest value)}. All other numbers must be 0 or more
@@ -245,7 +245,7 @@ def read_json(path):
 
 def parse(argv, doc="", own=None):
     """Return the flat dict that command-line words resolve to. `--help` prints all keys and exits.
-    own: keys of the calling script alone, {key: (default, text)}. Raise BadInput on bad words."""
+    own: the calling script's own keys, {key: (default, text)}. Raise BadInput on bad words."""
     own = own or {}
     keys = config | {key: default for key, (default, _) in own.items()}
     if {"-h", "--help"} & set(argv):

@@ -7,7 +7,7 @@
 
 The law is the paper's log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b (section 4). Whether n*
 rises at all is tested on the runs, by core.stats.verdict. Writes prescription.csv and law.png, or
-law_NAME.png for --points=NAME.csv. --points works in a copy of this file alone, which draws a
+law_NAME.png for --points=NAME.csv. --points works in a copy of only this file, which draws a
 figure if core/plots.py is copied too.
 """
 import argparse
@@ -214,7 +214,7 @@ def table_lines(t, rows, axis):
 
 
 def cautions(t, row):
-    """Yield what the reader of a row should know, one line each."""
+    """Yield the warnings on a row of the table, one line each."""
     i, j = row["cell"], row["budget"]
     peak = int(np.nanargmax(np.where(t.alive[i], t.mean[i], np.nan)))
     fall = t.each[i, peak] - t.each[i, j]
@@ -263,7 +263,7 @@ def surer(t, p, row, folder):
 
 
 # --------------------------------------------------------------------------------------------------
-# Points of your own
+# Your own points
 
 def read_points(path):
     """Return (C (E,), n (E,)) of a CSV with these columns, in order of C."""
@@ -349,7 +349,7 @@ def main(argv):
     if not t.runs[0]["source"]:  # train_grpo.py made them
         run = complete(t.runs[0]["config"] | row)
         run["C"] = row["M"] * row["B_p"] * row["n"]
-        # in a folder of its own, because a longer run would change the sweep
+        # in a new folder, because a longer run would change the sweep
         run["out"] = f"runs/{Path(cfg['runs']).name}_n{run['n']}_C{run['C']}"
         print(f"To run the row of {format_si(row['C'])}:\n  {command(run, ['out'])}")
         known = cfg["unit"] == "rollouts" and row["status"] == "observed"

@@ -84,7 +84,7 @@ def n_star(runs, last=np.inf):
 
 def interpolate_n(curves):
     """Return n* (G,) from a parabola in log2 n through the highest of the curves {n: (G,)} and its
-    neighbours. An n at the edge of those that ran stays."""
+    neighbours. The smallest and the largest n are not moved."""
     x, y = np.log2(list(curves)), np.array(list(curves.values()))
     at, top = np.arange(y.shape[1]), y.argmax(0)
     if len(x) < 3:

@@ -12,7 +12,7 @@
 # More values in NS, BPS or SEEDS add runs to a finished sweep. A larger C continues its runs.
 # With DATA=data/guru_math, easy and hard are the paper's main sweeps.
 #
-# Environment variables. Empty = that of the data folder's presets.json, defaults.json or config.py
+# Environment variables. Empty = as in the data folder's presets.json, defaults.json or config.py
 #   NS            values of n, as in "2 4 8"
 #   BPS           values of B_p, as in "8 32"
 #   SEEDS         random seeds, as in "0 1 2"
@@ -27,7 +27,7 @@
 #   JOBS          how many runs train at a time (default: one per GPU or core). Twice the number of
 #                 GPUs: two runs share a GPU and its memory, which small n leave idle
 #   GPUS_PER_RUN  GPUs for each run (default 1; 0 = one CPU core); torchrun starts one on 2 or more.
-#                 Those of CUDA_VISIBLE_DEVICES, else all. `python -m core.cost` says how many.
+#                 From CUDA_VISIBLE_DEVICES, else all. `python -m core.cost` prints how many.
 #   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice".
 #                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
 #   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,

@@ -375,7 +375,7 @@ def main(argv):
     info = folder / "difficulty.json"
     for earlier in (read_json(info) if info.exists() else {}, use_shipped_rates(cfg, folder)):
         if earlier.get("set_hash") == set_hash(problems):
-            # levels measured before stay, so that no split trains on their validation problems
+            # keep levels measured before, so that no split trains on their validation problems
             cfg["s_zero"] = max(cfg["s_zero"], earlier["s_zero"])
 
     open_engine = functools.cache(

@@ -203,7 +203,7 @@ def response_states(model, ids, prompt_length, length):
 
 
 def autocast(device, cfg):
-    """Return torch's autocast context for --dtype, without its cache, a copy of all weights."""
+    """Return torch's autocast context for --dtype, without its cache of copied weights."""
     import torch
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False,
                           enabled=models.is_bf16(cfg["dtype"], device))
@@ -335,7 +335,7 @@ def update_parts(model, batch, cfg):
     batch: `step` and, of this rank's P problems, `prompts` (lists of ids), `rollouts` (of
     engine.generate) and `rewards` (P, n). A micro-batch is a namespace of R rows with N tokens on
     the model's device: prompt_length, length, reward (R,), logp_engine, advantage, in_policy,
-    in_reg (N,). Its `ids` (R, L), prompts and responses, stay on the host. dummy: it does not
+    in_reg (N,). Its `ids` (R, L), prompts and responses, are on the host. dummy: it does not
     count. All ranks must call FSDP equally often, so some ranks get micro-batches of a dummy row.
     """
     import torch
@@ -530,7 +530,7 @@ def memory_settings(model, cfg, device, engine_name):
                   for responses, unknown in ((cfg["gen_batch"], card), (cost.AT_ONCE, 0)))
     if s and bf16:
         before = cfg["activation_checkpointing"]
-        # next to another run the engine cannot sleep, so the update gets what it leaves
+        # next to another run the engine cannot sleep, so the update gets the rest
         cfg = cost.fitted(s, cfg, WORLD, card - (runs > 1) * min(full, card / 2), engine_name)
         need = cost.update_bytes(s, cfg, WORLD, engine_name)
         again = cfg["activation_checkpointing"] == "true"
@@ -585,7 +585,7 @@ class Run:
         bad_in_a_row             how many of the latest updates in a row were skipped
         wall_s                   seconds of training in all launches
         log_bytes, samples_bytes sizes of the log and samples after the record of `step`
-        keep, pass               the updates that --keep_at and --pass_at ask for
+        keep, pass               the updates of --keep_at and --pass_at
         seen, seen_reward        {id: [training rollouts, solved ones]} since the last evaluation,
                                  and the sum of their rewards
         lora                     the base model and the rank of the adapters, if there are any
@@ -610,7 +610,7 @@ class Run:
         self.last_eval, self.stop, self.log, self.header = "", [], None, {}
 
     def due(self, m, every):
-        """Return whether what is repeated every `every` rollouts is due after update m."""
+        """Return whether a task that repeats every `every` rollouts is due after update m."""
         return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
 
     def open_log(self):
@@ -744,7 +744,7 @@ class Run:
         if file_size(self.log) < state["log_bytes"]:
             raise BadInput(f"{folder}/log.jsonl: shorter than it was at the checkpoint of update "
                            f"{state['step']}; bring it back, or remove ckpt/")
-        # without a checkpoint the run starts again; keep what is left of all earlier starts
+        # without a checkpoint the run starts again; keep the records of all earlier starts
         if new and file_size(self.log):
             with open(folder / "log.unused.jsonl", "ab") as file:
                 file.write(Path(self.log.name).read_bytes())
@@ -788,7 +788,7 @@ class Run:
         return drawn
 
     def count_solved(self, problems, prompts, cfg, key):
-        """Return evaluation.count_solved for all `problems`, of which each rank draws a part."""
+        """Return evaluation.count_solved for all `problems`; each rank draws a part."""
         mine, correct = range(RANK, len(problems), WORLD), [0] * len(problems)
         nothing = [], 0, dict(verifier_timeouts=0, verifier_errors=0)  # with few problems
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
@@ -990,7 +990,7 @@ def main(argv):
     mine = range(RANK, cfg["B_p"], WORLD)  # which problems of a batch belong to this rank
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
-        run.evaluate_due(state["step"])  # the base model, or what was due when the run stopped
+        run.evaluate_due(state["step"])  # the base model, or one that was due before
         for m in range(state["step"] + 1, run.M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()

@@ -158,7 +158,7 @@ def mean_length(cfg):
 
 
 def decoding_s(s, steps, rollouts, cached, card="H100"):
-    """Return the seconds of `steps` decoding steps on one card, each of which reads all weights and
+    """Return the seconds of `steps` decoding steps on one card; each step reads all weights and
     the KV cache. rollouts, cached: unfinished responses and cached tokens, over all steps."""
     read = 2 * s["P"] * steps + 4 * s["kv"] * s["layers"] * cached  # bytes
     return STEP_S * steps + ROLLOUT_S * rollouts + read / CARDS[card][1]

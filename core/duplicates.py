@@ -1,6 +1,6 @@
 """core/duplicates.py: find problems that are duplicates, or leaks of a test set.
 
-- Duplicates have the same text apart from case, blanks, punctuation and LaTeX spelling.
+- Duplicates have the same text except for case, blanks, punctuation and LaTeX spelling.
 - A leak contains 80% of the word runs (three consecutive words or symbols) of a test problem,
   without runs of an instruction, which more than half of the test problems have. A short test
   problem must equal whole sentences of the leak, or the two must share 80% of their word runs.
@@ -36,7 +36,7 @@ LONG, CLAUSES = 10, re.compile(r"(?<=[.!?:])\s+|\n+")
 
 
 def normalize(text):
-    """Return the words, numbers and symbols of a question, whatever its typesetting.
+    """Return the words, numbers and symbols of a question, without its typesetting.
 
     r"Find $\\dfrac{1}{2}x^{10}$, if  x=1{,}000." -> find frac 1 2 x ^ 10 if x = 1000
     """

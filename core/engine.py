@@ -52,7 +52,7 @@ def set_threads(cfg):
 def engine_name(cfg):
     """Return "hf" or "vllm", the engine that --engine selects. Call it before torch is imported,
     because it sets the number of threads. Raise BadInput if the engine is not installed, or if
-    torch sees no GPU although there is one or --device=cuda asks for one."""
+    torch sees no GPU although there is one or --device=cuda needs one."""
     set_threads(cfg)
     import torch
     if cfg["threads"]:  # torch reads OMP_NUM_THREADS only when it is imported
@@ -183,7 +183,7 @@ class VLLMEngine:
     """vLLM 0.32 in this process, with the model at `path`.
 
     load="dummy": the engine has no useful weights until its method `load` is called. awake: `sleep`
-    frees nothing. Each rank has its own engine. The last bits depend on what is decoded together.
+    frees nothing. Each rank has its own engine. The last bits depend on the batch.
     """
 
     def __init__(self, path, tokenizer, cfg, load="auto", awake=False):
@@ -214,7 +214,7 @@ class VLLMEngine:
                 ops._supports_onednn = False
                 # vLLM's default compile backend needs g++, which may be missing
                 current_platform.simple_compile_backend = "eager"
-                # chunked prefill rewinds random generators, and those of a CPU cannot be rewound
+                # chunked prefill rewinds random generators, which a CPU's do not allow
                 more = dict(enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))
@@ -222,7 +222,7 @@ class VLLMEngine:
                 free, total = torch.cuda.mem_get_info()  # vLLM refuses to take more than is free
                 share = cfg["gpu_memory"] or min(0.9, int(100 * free / total - 1) / 100)
                 more = dict(gpu_memory_utilization=share, enable_sleep_mode=not awake)
-                if "kv_cache_bytes" in cfg:  # vLLM would count what other runs allocate as its own
+                if "kv_cache_bytes" in cfg:  # vLLM would count the memory of other runs as its own
                     more["kv_cache_memory_bytes"] = cfg["kv_cache_bytes"]
             bf16 = is_bf16(cfg["dtype"], "cpu" if current_platform.is_cpu() else "cuda")
             more["dtype"] = "bfloat16" if bf16 else "float32"
@@ -382,7 +382,7 @@ def decode(model, ids, mask, u, stop, temperature, top_p, quit=()):
     cache = DynamicCache(config=model.config)
     padded = not bool(mask.all())  # without padding, attention needs no mask and is faster
     position = (mask.cumsum(-1) - 1).clamp(min=0)
-    bf16 = model.dtype == torch.bfloat16  # needs autocast, because its buffers stay in fp32
+    bf16 = model.dtype == torch.bfloat16  # needs autocast, because its buffers are in fp32
     # the returned tensors are created before inference mode, so that the update can use them
     with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
         # a tensor, because for an int torch would copy the frozen output weights once per prompt

@@ -18,7 +18,7 @@ def freeze(model, bf16):
     """Freeze a model's weights in place and, if `bf16` is true, convert them to bf16."""
     model.requires_grad_(False)
     if bf16:
-        for p in model.parameters():  # buffers stay in fp32, which rotary frequencies need
+        for p in model.parameters():  # buffers remain in fp32, which rotary frequencies need
             p.data = p.data.bfloat16()
     return model
 

@@ -66,7 +66,7 @@ NO_UNIT = ("or|and|to|if|for|is|not|am|pm|pi|tau|dozens?|hundred|lakh|score|squa
            r"|factorial|plus|minus|(?:odd|even|prime)(?=\s*(?:\}|$))|times(?=\s*\d)|hal(?:f|ves)"
            "|thirds?|quarters?|(?:four|[a-z]*f|six|seven|eigh|nin|ten|hundred|thousand)ths|"
            + "|".join(LARGE))
-WORD = rf"(?!(?i:{NO_UNIT})\b|[einxyz]\b)[A-Za-z]+"  # 5 n is no 5
+WORD = rf"(?!(?i:{NO_UNIT})\b|[einxyz]\b)[A-Za-z]+"  # 5 n is not 5
 POWER = r"(?:\s*\^\s*(?:\d|\{\s*-?\d+\s*\}))?"
 UNIT = rf"\\text\s*\{{(?!\s*(?i:{NO_UNIT})\b)[^{{}}]*\}}{POWER}"  # \text{ m}, \text{apples}
 LONG = (rf"(?!(?i:{NO_UNIT})\b)(?:(?:square|sq|cubic|cu)\.?\s+)?(?:[kcm]m|[km]g|m[lL]|m/s|km/h|ft"
@@ -94,7 +94,7 @@ def mixed(m):
 
 
 def pairs(m):
-    r"""Return p=1,q=2;p=3,q=4 for p=1,q=2 \text{ and } p=3,q=4, so that these stay two pairs."""
+    r"""Return p=1,q=2;p=3,q=4 for p=1,q=2 \text{ and } p=3,q=4, so that these remain two pairs."""
     parts = re.split(f"{AND}|{OR}", m[0])
     return ";".join(parts) if all("=" in part and "," in part for part in parts) else m[0]
 
@@ -253,19 +253,19 @@ def score(gold, answer):
     names = re.findall(r"(?:^|,)\s*([a-z])\s*=\s*([^=,;()]+)", wanted)
     if (re.match(r"(?:\\left)?\s*\([^=]*$", plain) and names == sorted(dict(names).items())
             and names[1:] and ",".join(map("=".join, names)) == wanted.replace(" ", "")):
-        gold = f"({','.join(value for _, value in names)})"  # x=1,y=2 is no unordered {1,2}
+        gold = f"({','.join(value for _, value in names)})"  # x=1,y=2 is not the unordered {1,2}
     relations = [re.search(RELATION + extra, normalize(text)) for text, extra in (
         (gold, ""), (answer, r"|\\in\b|\\mathbb|\\emptyset|[\[(](?:[^()\[\]]|\([^()]*\))*,"))]
     if relations[0] and not relations[1]:  # to math-verify, 1 < x < 3 is the list of its ends
         return False
-    # of an equation math-verify takes the right side, so 7 = 8 would be 8
+    # math-verify reads an equation as its right side, so 7 = 8 would be 8
     sides = [side for side in answer.split("=") if side.strip()]
     shown = re.sub(r"\\[A-Za-z]+", "", normalize(answer))
     if "." not in answer and not re.search("[A-Za-z.]", shown) and not all(
             verify(parsed(a), parsed(b), **how) for a, b in zip(sides, sides[1:])):
         return False
     if is_number and sides[1:] and "=" not in gold and not re.search(r"[A-Za-z.,;<>]|\\\\", shown):
-        answer = sides[-1]  # 24 = 24 is no value to math-verify
+        answer = sides[-1]  # math-verify reads no value in 24 = 24
     return verify(parsed(gold), parsed(answer), **how)
 
 
@@ -309,7 +309,7 @@ def read(text):
     or [text] if it cannot read the text."""
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
     from math_verify.parser import parse_latex_cached
-    # an i that is no index is the imaginary unit, math-verify's I. It reads I^2 as I, but not (I)^2
+    # an i that is not an index means math-verify's I. It misreads I^2 as I, but not (I)^2
     if not re.search(r"_\s*\{?\s*i|(?<![A-Za-z\\])i\s*=", text):
         text = re.sub(r"(?<![A-Za-z\\])i(?![A-Za-z])(\s*\^)?",
                       lambda m: "(I)^" if m[1] else "I", text)
@@ -375,7 +375,7 @@ def mend(grader):
 def close(gold, answer):
     """Return whether gold and answer, which math-verify calls equal, are equal by `differ` too."""
     from math_verify.grader import get_pct_val as value  # 9% is 9
-    with contextlib.suppress(Exception):  # without a value, math-verify's verdict stays
+    with contextlib.suppress(Exception):  # without a value, keep math-verify's verdict
         return value(gold, gold) == value(answer, answer) or not differ(gold, answer)
     return True
 
@@ -440,7 +440,7 @@ def same_relation(gold, answer):
 
 def is_set(relation, other):
     """Return whether a relation that math-verify calls equal to the set `other` has a lone unknown
-    on a side of each part, as 1 < x < 3 and |x| > 1 do. The question, x^2 < 1, is no answer."""
+    on a side of each part, as 1 < x < 3 and |x| > 1 do. The question, x^2 < 1, is not an answer."""
     if not isinstance(relation, (Relational, And)) or not isinstance(
             getattr(other, "rhs", other), Set):
         return True

@@ -217,7 +217,7 @@ def stored_buffers(model):
 
 
 def trained_tensors(model):
-    """Return {name: tensor} of what training changes: the weights without frozen ones, and the
+    """Return {name: tensor} of all that training changes: the weights without frozen ones, and the
     stored buffers unless the model has adapters."""
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     return trained if lora.adapter_layers(model) else trained | stored_buffers(model)
@@ -311,7 +311,7 @@ def logits_of(model, hidden):
 
 
 def layer_list(model):
-    """Return a transformer's list of layers, called `h` or `layers`; raise BadInput without one."""
+    """Return a transformer's list of layers, called `h` or `layers`, or raise BadInput."""
     import torch
     size = model.config.get_text_config().num_hidden_layers
     for module in model.base_model.modules():
@@ -468,11 +468,11 @@ def checkpoints(folder):
     return sorted((folder / "ckpt").glob("step_" + 8 * "[0-9]"), reverse=True)
 
 
-FILE_BYTES = 2**29  # about the size of a checkpoint file, of which two copies are in memory
+FILE_BYTES = 2**29  # about the size of a checkpoint file; two copies are in memory
 
 
 def save_checkpoint(folder, trained, tokenizer, state):
-    """Write ckpt/step_NNNNNNNN. Keep the newest two and those of the updates in state["keep"].
+    """Write ckpt/step_NNNNNNNN. Keep the newest two and each update in state["keep"].
 
     The folder is renamed when it is whole. state.json lists the files with their sizes, so that an
     incomplete checkpoint is recognised. Every rank must call this, and writes its own shard.

@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 
-# the colours of n = 2, 4, 8, ..., 4096; colour-blind readers can tell neighbours apart
+# the colours of n = 2, 4, 8, ..., 4096; colour-blind readers see neighbours as different
 SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
           "#6b4a2b").split()
 AXIS = dict(rollouts="rollouts C = $B_p\\,n\\,M$", tokens="training tokens C",
@@ -30,7 +30,7 @@ def plural(k, noun):
 
 
 def colour(n):
-    """Return the colour of n, the same in every figure; a mix of two if n is no power of 2."""
+    """Return the colour of n, the same in every figure; a mix if n is not a power of 2."""
     from matplotlib.colors import to_rgb
     x = min(max(math.log2(n) - 1, 0), len(SHADES) - 1)
     below, above = to_rgb(SHADES[math.floor(x)]), to_rgb(SHADES[math.ceil(x)])
@@ -127,7 +127,7 @@ def frontier(t, panels, cfg, path):
             top.plot(t.grid[shown], y[shown], ls=styles[B_p] if mixed else "-", color=colour(n),
                      lw=1.6, label=f"n = {n}" + f", $B_p$ = {B_p}" * mixed)
             best = t.cells[cells[np.nan_to_num(t.mean[cells, -1], nan=-1).argmax()]]
-            for r, dots in zip(p["runs"], p["records"]):  # only those of its best lr_base
+            for r, dots in zip(p["runs"], p["records"]):  # only at its best lr_base
                 if dots and (r["B_p"], r["n"], r["lr_base"]) == best:
                     top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1)
         C, lo, hi = ([row[key] for row in p["rows"]] for key in ("C", "lo", "hi"))

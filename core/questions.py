@@ -272,7 +272,7 @@ def repair_golds(problems, cfg, counts):
 
 def drop_duplicates(problems, foreign, cfg, counts):
     """Return the problems without duplicates and without leaks of `foreign`. Of the duplicates,
-    `conflicts` have another answer than the problem that stays; 2/5 is no other than 0.4."""
+    `conflicts` have another answer than the problem that is kept; 2/5 equals 0.4."""
     questions, theirs = ([question_and_prompt(p["prompt"])[0] for p in group]
                          for group in (problems, foreign))
     found = twins(questions, theirs)

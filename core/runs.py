@@ -27,7 +27,7 @@ def is_number(x):
 def over_distinct(values, copies):
     """Return `values` (..., P), one per problem, as (..., D), one per distinct problem, because
     errors are over independent problems. copies (P,): the first problem with the same prompt, or
-    None. The mean m stays: a distinct problem gets m + (D / P) sum(value - m) of its copies."""
+    None. The mean m is kept: a distinct problem gets m + (D / P) sum(value - m) of its copies."""
     if not copies:
         return values
     first, which = np.unique(copies, return_inverse=True)

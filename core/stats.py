@@ -60,7 +60,7 @@ def fit_cells(A, cell, seed):
       runs (W, W)     sums of squares of the runs' residuals, with df degrees of freedom
       rolls (W, W)    the part of a problem's variance that is rollout noise (0 if df = 0)
 
-    Seed effects sum to 0. They are left out if they cannot be told from the cells.
+    Seed effects sum to 0. They are left out if cells and seeds cannot be separated.
     """
     X = (np.asarray(cell)[:, None] == np.unique(cell)).astype(float)
     U = (np.asarray(seed)[:, None] == np.unique(seed)).astype(float)
@@ -131,7 +131,7 @@ def table(runs, also=()):
 def smooth(t, y, of):
     """Return y (N, G), rewards of the cells `of`, made smoother to choose the best cell by them:
     means over the last half octave of C, and the cells of a budget are pulled by PULL towards a
-    quadratic in log n, log B_p and log lr_base, fitted to all of them."""
+    quadratic in log n, log B_p and log lr_base, fitted to all cells."""
     near = ((t.grid > t.grid[:, None] / 2 ** 0.5) & (t.grid <= t.grid[:, None])).astype(float)
     defined = ~np.isnan(y)
     recent = np.where(defined, y, 0) @ near.T / np.maximum(defined @ near.T, 1)
@@ -262,7 +262,7 @@ def law_test(W, y, runs, problems, df):
     y (N W,): the rewards by n and window, with covariances over runs (df) and over problems. The
     hypothesis falls if every n is beaten, by a smaller one early or by a larger one late (the
     middle window is both, so that a fall is no rise). Near-ties are ties (Hansen 2005). i: the n
-    that stands best; the a-th n beats it most, in window w.
+    that comes closest; the a-th n beats it most, in window w.
     """
     N = len(y) // W
     K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)

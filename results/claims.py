@@ -7,7 +7,7 @@ A row of claims.json is a claim in our words and the data that judges it, in one
   parts     contrasts: side `a` minus side `b`, and what the claim says about it (`judge`)
   rise      the best n (or B_p, B) is larger in the condition `second` than in `first`
   flat      one B_p (or n, B) serves all budgets
-  octaves   the best n of `a` is smaller than that of `b`
+  octaves   the best n of `a` is smaller than the best n of `b`
   verdict   a fixed verdict, such as "shown" for a figure without a claim
 A side selects cells (B_p, n, lr_base) by fields of their config, such as study, B_p, n. It may also
 set the metric, the validation set and the window of budgets. The best of its cells counts. This
@@ -37,7 +37,7 @@ SMALL, ALIKE = 0.03, 0.06  # a small difference and "no difference", as shares o
 DEEP = 150                 # updates that every compared cell must make
 EARLY, LATE, START = (1 / 16, 1 / 8), (0.5, 1), (-1, 0)
 WINDOWS = EARLY, (1 / 8, 1 / 4), (1 / 4, 1 / 2), LATE  # shares of the budget C
-HOW = dict(metric="avg@4", set="val", window=LATE, share=1)  # what a side may set
+HOW = dict(metric="avg@4", set="val", window=LATE, share=1)  # keys that a side may set
 ORDER = "confirmed", "contradicted", "underpowered", "shown"
 
 
@@ -192,7 +192,7 @@ def gain_of_training(cells, C, how):
 def credit(table):
     """Return what the best cell of a table may gain by another lr_base, None if unknown.
 
-    It is 0 if the best of three or more lr_base lies between two others. At the edge it is the gain
+    It is 0 if the best of three or more lr_base is between two others. At the edge it is the gain
     of the last step, an upper limit if the reward is concave in log lr_base.
     """
     cell = best(table, slice(None))

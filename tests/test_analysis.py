@@ -252,12 +252,12 @@ def test_held_out_rewards_have_no_winners_curse():
         naive.append(np.nanmax(t.mean[:, -1]) - truth)
         fair.append(stats.heldout_reward(t, range(5))[-1] - truth)
     assert np.mean(naive) > 0.015 and np.mean(fair) < 0.4 * np.mean(naive)
-    # a cell that only one seed ran has its own reward, not that of the next best cell
+    # a cell that only one seed ran has its own reward, not the next best cell's
     low, high = np.full((4, 8), 0.4), np.full((4, 8), 0.6)
     t = stats.table([run(4, s, [0, 100, 200, 400], low) for s in range(3)]
                     + [run(16, 0, [0, 100, 200, 400], high)])
     assert stats.heldout_reward(t, [0, 1])[-1] == pytest.approx(0.6)
-    # n = 4 ended early: it is not tested, and the verdict says so
+    # n = 4 ended early: it is not tested, and the verdict names it
     t = stats.table([run(n, s, C, np.full((7, 8), 1 / n)) for n, C in (
         (4, np.arange(7) * 50), (8, np.arange(7) * 100), (16, np.arange(7) * 100)) for s in (0, 1)])
     said = fit.verdict_text(stats.verdict(t, [0, 1, 2]) | dict(curve=None))
@@ -364,7 +364,7 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
         said = page(capsys, fit.main, f"--runs={tmp_path}", f"--view={view}")
         assert "python train_grpo.py" in said
     assert "--B_p=8 --n=32 --C=" in said and "(8, 32)" in said  # of the largest B
-    for row in rows:  # fixed_B counts updates and stays within the batch
+    for row in rows:  # fixed_B counts updates, within the batch
         assert int(row["B_p"]) * int(row["n"]) <= int(row["panel"][2:])
         assert float(row["C"]) <= 400_000 / 64
     p = frontier.panel(t := stats.table(used := runs.read_sweep(tmp_path, unit="updates")[0],

@@ -172,7 +172,7 @@ def test_splits_from_planted_counts():
     for part in ("train", "val"):
         kinds = [counts[i][16] <= 1 for i in ids["mixed", part]]
         assert np.mean(kinds) == 0.5 and (len(kinds) == 20) == (part == "val")
-    # the splits depend only on the problems and counts; with s_zero=0 there are no levels
+    # the splits depend only on problems and counts; s_zero=0 makes no levels
     assert sample.make_splits(problems, counts, cfg) == splits
     without = sample.make_splits(problems, counts, cfg | dict(s_zero=0))
     assert not any(without[name][part] for name in sample.LEVELS for part in ("train", "val"))
@@ -273,7 +273,7 @@ def content(folder):
 def test_shipped_rates_are_used(own, tmp_path, monkeypatch, capsys):
     """Shipped pass rates and their levels are used, and no model is loaded.
 
-    The levels are used even if the call asks for none. The model's folder may have moved, and
+    The levels are used even if the call requests none. The model's folder may have moved, and
     the file may be joined from shards."""
     monkeypatch.setattr(engine, "open_engine", None)
     for word in ("--s_zero=8", "--s_zero=0"):

@@ -127,7 +127,7 @@ def test_the_world_follows_its_keys():
 
 
 def test_a_log_depends_only_on_its_config(tmp_path, capsys):
-    """A seed writes the same log alone and with others, and a larger C continues it. Finished runs
+    """A seed writes the same log with and without others. A larger C continues it. Finished runs
     are not repeated. Another world has another folder."""
     def bandit(verb, name, *more):
         b.main([verb, *SMALL.split(), "--ns=4", "--bps=4", f"--runs={tmp_path / name}", *more])

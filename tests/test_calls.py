@@ -111,7 +111,7 @@ def test_the_settings_of_a_gpu(opened, monkeypatch):
     assert alone["gpu_memory_utilization"] == 0.9 and not alone["enable_sleep_mode"]
     assert beside["dtype"] == "bfloat16" and beside["logprobs_mode"] == "processed_logprobs"
     assert opened(True, gpu_memory=0.3).llm.settings["gpu_memory_utilization"] == 0.3
-    # if a desktop uses part of a 24 GB card, vLLM must not ask for more than is free
+    # if a desktop uses part of a 24 GB card, vLLM must not take more than is free
     for free, share in ((20.3e9, 0.83), (23.9e9, 0.9), (0.5e9, 0.01)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free), int(24e9)))
         given = opened(True).llm.settings["gpu_memory_utilization"]

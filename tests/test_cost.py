@@ -110,7 +110,7 @@ def test_a_kind_of_model_that_is_not_known(tmp_path):
 @pytest.fixture
 def settings(monkeypatch, capsys):
     """Return the function (cfg, model, GPUs, GB of a card) -> (cfg with memory keys, stderr,
-    whether vLLM stays awake)."""
+    whether vLLM is awake)."""
     def settings(cfg, model, gpus, gigabytes):
         name = "hf" if cfg["engine"] == "hf" else "vllm"
         card = types.SimpleNamespace(total_memory=gigabytes * 1e9)
@@ -176,7 +176,7 @@ def test_the_engine_stays_awake_if_it_fits(settings, monkeypatch, card, runs, wo
 
 
 def test_the_table_of_the_docs(tmp_path, capsys):
-    """docs/gpu.md says on how many GPUs of each size a run fits, as core/cost.py prints it."""
+    """docs/gpu.md and core/cost.py agree on how many GPUs of each size a run needs."""
     def table(*words):
         cost.main(list(words))
         return [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]

@@ -473,7 +473,7 @@ WRAPPED = dict(dapo=DAPO, gsm8k=GSM8K, math=MATH, qwen=QWEN, r1=R1,
 @pytest.mark.parametrize("name", WRAPPED)
 def test_problems_inside_an_instruction(prepared, tmp_path, name):
     """All 30 test problems are found inside an instruction, and no other problem is, also if the
-    test problems have the instruction. A kept prompt asks for one form of the answer."""
+    test problems have the instruction. A kept prompt requests one form of the answer."""
     before, after = WRAPPED[name]
     others = [dict(question=before + sentence(i) + after, answer="1") for i in range(5)]
     around = [dict(question=before + q + after, answer=a) for q, a in TEST]

@@ -150,7 +150,7 @@ def test_verl_with_two_data_sources_needs_a_choice(run, read, tmp_path):
 
 
 def test_a_run_that_was_started_again(read, tmp_path):
-    """The later start counts from its first step on, and a printed line says so."""
+    """The later start counts from its first step on, and a line is printed."""
     rows, other = verl_rows(8, 4), verl_rows(8, 4, seed=1)
     for name, steps, said in (("a", range(5, 8), "12 to 5"), ("b", range(7), "12 to 0")):
         log, printed = read("verl", *AT_8_4, write_verl(tmp_path / f"{name}.jsonl", [
@@ -308,7 +308,7 @@ def test_a_later_checkpoint_replaces_an_earlier_one(run, read, tmp_path):
 # ---- W&B -----------------------------------------------------------------------------------------
 
 def test_wandb_history_of_verl(read, tmp_path):
-    """_step counts updates; timing_s/step and training/global_step are no step columns."""
+    """_step counts updates; timing_s/step and training/global_step are not step columns."""
     rows = {m: {key: value for key, value in row.items() if value is not None}
             for m, row in verl_rows(8, 4).items()}
     log, _ = read("wandb", *AT_8_4, write_history(tmp_path / "history.csv", rows))

@@ -192,7 +192,7 @@ exec '{sys.executable}' "$@"
     (0, "", dict(GPUS_PER_RUN="0"), [], False), (0, "", {}, ["--device=cpu"], False),
     (2, "", dict(CUDA_VISIBLE_DEVICES="3,5"), [], False)])
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
-    """If torch sees fewer GPUs, one line says so. Without it the sweep would use the CPU."""
+    """If torch sees fewer GPUs, one line is printed. Without it the sweep would use the CPU."""
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
     done = capture([sys.executable, "-m", "core.prepare", "easy", *tiny.words, "--ns=2 4",
                     "--bps=2", "--C=64", "--eval_every=16", *words], env=node | env)

@@ -110,7 +110,7 @@ def plant(folder, study, rewards, seeds=8, problems=120):
     (0.7, 0.7, "larger", "confirmed"), (0.5, 0.5, "larger", "contradicted"),
     (0.61, 0.61, "larger", "underpowered"), (0.7, 0.5, "larger", "underpowered")])
 def test_a_claim_on_planted_logs(tmp_path, late, middle, says, verdict):
-    """n = 4 ends at 0.6. The lr of n = 16 is tuned if its best lies between two others."""
+    """n = 4 ends at 0.6. The lr of n = 16 is tuned if its best is between two others."""
     other = {(4, 1e-4): (0.5, 0.5), (4, 2e-4): (0.5, 0.6), (4, 4e-4): (0.5, 0.5)}
     edge = {(16, 1e-4): (0.3, 0.4), (16, 2e-4): (0.3, middle), (16, 4e-4): (0.3, 0.4)}
     if middle != late:  # n = 4 ends below n = 16, but its best lr is the largest

@@ -37,7 +37,7 @@ def loaded(smollm):
 def test_the_folder(loaded):
     """Weights are plain fp32 with tied embeddings; <|im_end|> is the end and the padding token.
 
-    There is no system turn, each digit is a token, and a prompt ends with the answer's beginning.
+    No system turn, each digit is a token, and a prompt ends with the answer's beginning.
     """
     model, tokenizer, cfg, problems, prompts = loaded
     assert cfg["model"] == "data/smollm/base" and cfg["verifier"] == "reasoning_gym"

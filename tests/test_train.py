@@ -284,7 +284,7 @@ def test_updates_against_slow_loops(policy, batch, terms, case):
         last = [lr * g * min(1, clip / g.norm()) for g, lr in zip(last, lrs)]
         moved = [shifted(m, change) for m, change in zip(moved, last)]
     change, fields = step_of(policy, batch, cfg, lrs)
-    # the last step is compared alone, because the first one is larger
+    # only the last step is compared, because the first one is larger
     before = torch.cat([weights(a) - weights(b) - d for a, b, d in zip(models, moved, last)])
     assert distance(change - before, torch.cat(last)) < FLOAT32
 
@@ -304,7 +304,7 @@ def test_updates_against_slow_loops(policy, batch, terms, case):
         grad_norm=np.mean(norms), tis_mean=np.mean(np.abs(gap)), tis_capped=capped, engine_nan=0,
         entropy=mean(lambda t, _: t["entropy"].item()), kl_bounded=0, clip_frac=outside,
         kl=mean(lambda t, _: math.expm1(d := t["ref"] - t["logp"].item()) - d),
-        ess=w.sum() ** 2 / (len(w) * (w ** 2).sum()))  # kl is k3, whatever kl_type is
+        ess=w.sum() ** 2 / (len(w) * (w ** 2).sum()))  # kl is k3 for every kl_type
     for name, *of_steps in zip(("loss", "value_loss")[:len(models)], *losses):
         expected[name] = np.mean([loss.item() for loss in of_steps])
     assert fields == pytest.approx(expected, rel=FLOAT32, abs=FLOAT32)
@@ -679,7 +679,7 @@ def test_a_run_and_its_log(straight):
 
 
 def test_the_ids_of_an_update_stay_on_the_host(policy):
-    """A GPU gets the ids of one micro-batch, because those of all rows take gigabytes."""
+    """A GPU gets only one micro-batch's ids, because all rows take gigabytes."""
     batch = dict(prompts=[[5, 6], [7]], rewards=torch.tensor([[1.0, 0.0], [0.0, 1.0]]), step=1,
                  rollouts=dict(tokens=torch.full((4, 9), 3), logps=torch.zeros(4, 9),
                                length=torch.tensor([9, 2, 1, 4])))
@@ -740,7 +740,7 @@ def test_samples_are_written(straight):
 def test_what_falls_due(tiny, tmp_path, C, due):
     """One evaluation per eval_every=40 rollouts, for any B, and one at 0 and at the end.
 
-    The checkpoints of --keep_at and the newest two stay."""
+    The checkpoints of --keep_at and the newest two are kept."""
     train_grpo.main([*tiny.words, "--B_p=2", "--n=8", f"--C={C}", "--eval_every=40",
                      "--save_every=16", "--keep_at=20 6e1", f"--out={tmp_path}"])
     assert [r["rollouts"] for r in of_type(read_log(tmp_path / "log.jsonl"), "eval")[0]] == due
@@ -1058,7 +1058,7 @@ def test_the_model_of_a_run_is_its_newest(unfinished):
 
 
 def test_an_advantage_of_equal_rewards_is_trained_on(policy, batch, monkeypatch):
-    """Without KL, entropy and critic, rows with advantage 0 are dropped, whatever their rewards."""
+    """Without KL, entropy and critic, rows with advantage 0 are dropped, even with a reward."""
     cfg, even = settings(kl_coef=0.0, entropy_coef=0.0), equal_rewards(batch)
     monkeypatch.setattr(train_grpo, "advantages", lambda rewards: rewards - 0.25)
     (part,), counts = train_grpo.update_parts(policy[0], even, cfg)

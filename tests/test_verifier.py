@@ -425,7 +425,7 @@ def attacks():
 def test_hostile_answers(make_pool, monkeypatch):
     """No hostile answer is right, and each ends within its limit.
 
-    The pool keeps its processes, and its memory stays below the limit. Honest answers that are
+    The pool keeps its processes, and its memory is below the limit. Honest answers that are
     graded in between get their known verdicts."""
     pool = make_pool(2)
     hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}")

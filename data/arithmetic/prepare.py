@@ -14,7 +14,7 @@ other studies train `base`.
 
 A problem is the sum or difference of two numbers of two to four digits. A response works column by
 column from the right. For each column it writes two idle letters and the column's total. In a
-difference the total is 10 + a - b - borrow, so a total of 10 or more means that there is no borrow.
+difference the total is 10 + a - b - borrow, so a total of 10 or more means no borrow.
 Then come '#' and the answer:
 
     472+385=    kd07pa15mf08#857        472-385=    fj07bb08ao10#87
@@ -24,9 +24,9 @@ What makes these problems similar to real ones:
   four of them. The base model is trained on texts that write a skill's total right only with that
   skill's probability: high for most skills, medium for some and near 0 for others. An error (a
   slip) is one of 19 wrong totals, so there is no single error to unlearn. A problem's pass@1 is
-  close to the product of its skills' probabilities, and lies anywhere from 0 to 1.
+  close to the product of its skills' probabilities, and can be anything from 0 to 1.
 - Steps that matter. The answer follows from the totals before it. A few training texts answer
-  without steps, but the model hardly learns to do so: if the steps of a response are cut out,
+  without steps, but the model learns little of this: if the steps of a response are cut out,
   accuracy falls.
 - Longer problems. One in ten of the base model's training texts has numbers of five digits. No
   training problem of RL has five digits, and the 300 problems of `ood.jsonl` have five digits.

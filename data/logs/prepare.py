@@ -151,7 +151,7 @@ def resolve(name, rows, known):
     # with eval_every=1, frontier.py uses each evaluation at the budget C at which it was made
     cfg.update(k=known.get("k", cfg["samples"]), eval_every=1, C=max(rows) * cfg["B_p"] * cfg["n"])
     check(cfg)
-    if "lr_base" not in known:  # that of a schedule's peak; 0 = unknown
+    if "lr_base" not in known:  # from the peak of the schedule; 0 = unknown
         peak = max(first(row, LR) or 0 for row in rows.values())
         cfg["lr_base"] = float(f"{peak / derive(cfg | dict(lr_base=1.0))['lr']:.3g}")
     return cfg

