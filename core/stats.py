@@ -111,15 +111,14 @@ def table(runs, also=()):
                         reached=reached, each=np.full((N, G, P), np.nan), rolls=np.zeros(G),
                         H=np.full((G, N, N), np.nan), df=np.zeros(G))
     defined, squares, spread, spread_df = ~np.isnan(V[..., 0]), np.zeros(G), 0.0, 0
-    # budgets at which the same runs have a reward, if any
-    for pattern in np.unique(defined.T[defined.any(0)], axis=0):
-        js, rows = np.flatnonzero((defined.T == pattern).all(1)), np.flatnonzero(pattern)
-        present, A = np.unique(cell[rows]), V[np.ix_(rows, js)]
+    for j in np.flatnonzero(defined.any(0)):
+        rows = np.flatnonzero(defined[:, j])
+        present, A = np.unique(cell[rows]), V[rows, j:j + 1]
         f = fit_cells(A, cell[rows], seed[rows])
-        t.each[np.ix_(present, js)], t.H[np.ix_(js, present, present)] = f.each, f.H
-        squares[js], t.df[js], t.rolls[js] = np.diag(f.runs), f.df, np.diag(f.rolls)
+        t.each[present, j], t.H[j][np.ix_(present, present)] = f.each[:, 0], f.H
+        squares[j], t.df[j], t.rolls[j] = f.runs[0, 0], f.df, f.rolls[0, 0]
         g = fit_cells(A.mean(2, keepdims=True), cell[rows], np.zeros(len(rows)))
-        spread, spread_df = spread + np.trace(g.runs), spread_df + g.df * len(js)
+        spread, spread_df = spread + g.runs[0, 0], spread_df + g.df
     t.var = (RUN_DF * RUN_SD ** 2 + squares) / (RUN_DF + t.df)
     # runs of a cell vary at least as much as runs beyond their seed
     seeds = spread / max(spread_df, 1) - squares.sum() / max(t.df.sum(), 1)
