@@ -69,10 +69,8 @@ def flatten(row, prefix=""):
     """Return {dotted name: value} for the fields of a row and of the dicts in it."""
     fields = {}
     for key, value in row.items():
-        if isinstance(value, dict):
-            fields |= flatten(value, f"{prefix}{key}.")
-        else:
-            fields[prefix + key] = value
+        inside = isinstance(value, dict)
+        fields |= flatten(value, f"{prefix}{key}.") if inside else {prefix + key: value}
     return fields
 
 
@@ -116,11 +114,10 @@ def parse_list(value):
     """Return the list in a text such as '["34"]', and other values unchanged, also "[1, 2]", which
     is an interval."""
     if isinstance(value, str) and re.match(r"\s*\[\s*[\"'{]", value):
-        for read in (json.loads, ast.literal_eval):
-            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                inside = read(value.strip())
-                if all(isinstance(x, (str, dict)) for x in inside):
-                    return inside
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            inside = ast.literal_eval(value.strip())
+            if all(isinstance(x, (str, dict)) for x in inside):
+                return inside
     return value
 
 
@@ -287,10 +284,7 @@ def drop_duplicates(problems, foreign, cfg, counts):
 
 def within_limit(problems, cfg, counts):
     """Return the problems with prompts of at most max_prompt_tokens, with the chat template."""
-    try:
-        prompts = tokenize(problems, models.load_tokenizer(cfg["model"]))
-    except BadInput as e:
-        raise BadInput(f"{e}; --model=none measures no lengths") from None
+    prompts = tokenize(problems, models.load_tokenizer(cfg["model"]))
     kept = [p for p, ids in zip(problems, prompts) if len(ids) <= cfg["max_prompt_tokens"]]
     counts["over_long"] = len(problems) - len(kept)
     return kept

@@ -263,7 +263,7 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
     refuses(GURU, ["hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
                    "--revision=2fe88a2f1091d5048c0f36abc874fb997b3dd99a --local-dir=data/aime24"])
     refuses(AIME, ["rows.jsonl", "some/set", "--revision=main"], "--source=some/set:rows.jsonl")
-    refuses(GURU, ["./nowhere", "--model=none"], "--model=./nowhere", "--against=none")
+    refuses(GURU, ["--model=./nowhere: "], "--model=./nowhere", "--against=none")
 
 
 def test_any_two_named_columns(prepared, tmp_path):
