@@ -65,7 +65,7 @@ if [ "${DRY_RUN:-}" != 1 ]; then
     if [ -z "${PYTHON:-}" ]; then
         "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
             { echo "run_sweep.sh: $PY is older than 3.11; remove an old .venv" >&2; exit 2; }
-        files=$("$PY" -m core.sweep requirements "${preset/#env/easy}" "${args[@]}")
+        files=$("$PY" -m core.sweep requirements "$preset" "${args[@]}")
         made=.venv/${files##* }
         whole() { .venv/bin/python -m pip --version > /dev/null 2>&1; }
         if ! whole; then  # missing, or an installation that was stopped

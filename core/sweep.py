@@ -189,8 +189,9 @@ def unfinished(cfg):
 
 
 def requirements(preset, argv):
-    """Print the requirement files of a sweep: with vLLM's on a machine with GPUs, or if asked."""
-    cfg = sweep_config(preset, argv)
+    """Print the requirement files of a sweep, or of `env`: with vLLM's if there are GPUs, or if
+    --engine=vllm."""
+    cfg = sweep_config("easy" if preset == "env" else preset, argv)
     gpus = cfg["device"] != "cpu" and os.environ.get("GPUS_PER_RUN") != "0"
     vllm = cfg["engine"] == "vllm" or (cfg["engine"] == "auto" and machine.visible_gpus())
     print("requirements.txt" + " requirements-vllm.txt" * bool(gpus and vllm))
