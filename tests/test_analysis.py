@@ -528,6 +528,10 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     assert words[:3] == ["bash", "run_sweep.sh", "easy"]
     cfg = sweep_config("easy", words[3:])
     assert experiment(cfg) == experiment(parse([])) and len(cells(cfg)) == 18
+    assert cfg["C"] == int(t.grid[-1]) and cfg["runs"] == "runs/x"
+    t.runs[0]["config"] = parse(["--B_max=256"])  # the next n, 64, times 32 is above it
+    found = fit.surer(t, p, row | dict(cell=2, n=32), "runs/x")[1]
+    assert [c["n"] for c in cells(sweep_config("easy", shlex.split(found)[3:]))] == [64, 64]
     # the preset of this folder has another model
     assert "--model=data/arithmetic/base" in fit.surer(t, p, row | dict(cell=2, n=32), "runs/x")[1]
 
