@@ -258,8 +258,9 @@ def surer(t, p, row, folder):
         seeds = range(seeds[-1] + 1, seeds[-1] + 1 + more)
     else:
         return None
-    return reason, sweep_command(t.runs[0]["config"], folder, max(row["C"], p["rows"][-1]["C"]),
-                                 lrs={c[2] for c in t.cells}, bps=bps, ns=ns, seeds=seeds)
+    run = t.runs[0]["config"] | dict(lr_base=row["lr_base"])
+    return reason, sweep_command(folder, run, max(row["C"], p["rows"][-1]["C"]), B_p * following,
+                                 bps=bps, ns=ns, seeds=seeds)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -272,7 +273,7 @@ def read_points(path):
             rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
         points = np.array(sorted((float(r["C"]), float(r["n"])) for r in rows), float)
     except (OSError, KeyError, ValueError, TypeError, csv.Error) as e:
-        raise BadInput(f"--points={path}: no table with columns C and n, all numbers ({e!r})"
+        raise BadInput(f"--points={path}: no table with columns C and n, all numbers ({e})"
                        ) from None
     if len({r.get("panel") for r in rows}) > 1:
         raise BadInput(f"--points={path}: several panels; keep the rows of one")
@@ -287,13 +288,13 @@ def report_points(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=argparse.SUPPRESS, allow_abbrev=False)
-    parser.add_argument("--points", required=True)
-    parser.add_argument("--C", type=float, default=[], nargs=1)
-    parser.add_argument("--B_p", type=int, default=32)
-    parser.add_argument("--out")
+    parser.add_argument("--points", required=True, help="CSV file with columns C and n")
+    parser.add_argument("--C", type=float, default=[], nargs=1, help="a budget to prescribe for")
+    parser.add_argument("--B_p", type=int, default=32, help="problems per batch (default 32)")
+    parser.add_argument("--out", help="folder of the figure (default: that of the CSV file)")
     given = parser.parse_args(words)
     if given.B_p < 1 or not all(0 < budget < math.inf for budget in given.C):
-        parser.error("--C must be above 0, --B_p 1 or more")
+        parser.error(f"{' '.join(words)}: --C and --B_p must be finite and above 0")
     B_p, (C, n) = given.B_p, read_points(given.points)
     law = fit_law(C, n)
     print(law_text(law))
@@ -352,7 +353,7 @@ def main(argv):
         # in a new folder, because a longer run would change the sweep
         run["out"] = f"runs/{Path(cfg['runs']).name}_n{run['n']}_C{run['C']}"
         print(f"To run the row of {format_si(row['C'])}:\n  {command(run, ['out'])}")
-        known = cfg["unit"] == "rollouts" and row["status"] == "observed"
+        known = cfg["unit"] == "rollouts" and row["status"] == "observed" and not cfg["epochs"]
         if more := known and surer(t, p, row, cfg["runs"]):
             print(f"To be surer: {more[0]}:\n  {more[1]}")
     left_out = [f"{plots.plural(len(dropped), 'run')} left out, see frontier.py"] * bool(dropped)
@@ -365,6 +366,6 @@ if __name__ == "__main__":
         entry(main)
     try:
         main(sys.argv[1:])
-    except BadInput as e:
+    except (BadInput, OSError) as e:
         print(f"fit_sigmoid.py: {e}", file=sys.stderr)
         sys.exit(2)

@@ -141,18 +141,20 @@ def command(cfg, more=(), start=("python",)):
     return shlex.join([*start, "train_grpo.py", *words])
 
 
-def sweep_command(cfg, folder, C, **grid):
-    """Return the command that adds the runs of a grid, {key: values}, with a budget C to the sweep
-    in `folder`. cfg: the logged config of one of its runs."""
-    cfg, words = complete(cfg), [f"--{key}={cfg[key]}" for key in ("data", "model")]
-    plain = sweep_config(cfg["recipe"], words)
-    texts = {key: " ".join(map(str, sorted(values))) for key, values in grid.items()}
-    B = max(map(int, texts["bps"].split())) * max(map(int, texts["ns"].split()))
-    cfg |= texts | dict(runs=str(folder), C=int(C), B_max=cfg["B_max"] and max(cfg["B_max"], B))
-    words += [f"--{key}={cfg[key]}" for key in (*experiment(cfg), *RUNNING, "C", "B_max", "runs")
-              if cfg[key] != plain[key] and key != "model"]
-    words += [f"--{key}={text}" for key, text in texts.items()]
-    return shlex.join(["bash", "run_sweep.sh", cfg["recipe"], *words])
+def sweep_command(folder, run, C, B, **grid):
+    """Return the command that adds the runs of a grid, {key: values}, to the sweep in `folder`,
+    with a budget C and B_max of at least B. run: a logged config, for a folder without sweep.json.
+    """
+    plan = read_plan(folder).get("config")
+    cfg = complete(plan or dict(run, lrs=str(run["lr_base"])))
+    words, recipe = [f"--{key}={cfg[key]}" for key in ("data", "model")], cfg["recipe"]
+    plain = parse([f"--recipe={recipe}", *preset_words(recipe, cfg["data"], words), *words])
+    grid = {key: " ".join(map(str, sorted(values))) for key, values in grid.items()}
+    cfg |= dict(runs=str(folder), C=int(C), B_max=cfg["B_max"] and max(cfg["B_max"], B))
+    keys = cfg if plan else (*experiment(cfg), *RUNNING, "lrs", "C", "B_max", "runs")
+    words += [f"--{key}={cfg[key]}" for key in keys if cfg[key] != plain[key] and key not in grid]
+    words += [f"--{key}={text}" for key, text in grid.items()]
+    return shlex.join(["bash", "run_sweep.sh", recipe, *words])
 
 
 def training(c):

@@ -18,7 +18,8 @@ import fit_sigmoid as fit
 import frontier
 from config import BadInput, experiment, parse
 from core import plots, runs, stats
-from core.sweep import cells, sweep_config
+from core.log import save_json
+from core.sweep import cells, sweep_command, sweep_config
 
 
 def page(capsys, main, *words):
@@ -376,6 +377,7 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
     assert len(figures[-1].axes[0].lines) == 3  # the runs of one B_p
     with pytest.raises(BadInput, match="one lr_base"):
         frontier.main([f"--runs={tmp_path}", "--view=lr"])
+    save_json(tmp_path / "sweep.json", dict(config=used[0]["config"]))  # has only lr_base=1e-6
     write(tmp_path, lambda B_p, n, C: 0.3 + 0.4 * (n == 8) + 0 * C, ns=(8, 16, 32), B_ps=(8, 16),
           C=400_000, evals=20, P=40, words=["--lr_base=2e-6"])
     text = page(capsys, frontier.main, f"--runs={tmp_path}", "--view=lr")
@@ -507,6 +509,8 @@ def test_the_report(swept, capsys):
     with open(swept / "prescription.csv") as file:
         table = list(csv.DictReader(file))
     assert {r["panel"] for r in table} == {"joint"} and [int(r["n"]) for r in table] == ns
+    assert [r["tied"] for r in table] == [line.split("]")[-1].split(None, 1)[-1] for line in lines
+                                          if re.match(r" +[\d.]+[kM] ", line)] + ["", ""]
     assert (swept / "law.png").stat().st_size > 15_000
     assert not re.search(r"\b(nan|inf|None)\b", text)
 
@@ -524,16 +528,30 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     t.runs[0]["config"] = parse([])
     found = fit.surer(t, p, row, "runs/x")
     assert "9 more seeds" in found[0] and "--seeds=2 3 4" in found[1]
-    words = shlex.split(found[1])  # the same experiment, with another grid
-    assert words[:3] == ["bash", "run_sweep.sh", "easy"]
-    cfg = sweep_config("easy", words[3:])
-    assert experiment(cfg) == experiment(parse([])) and len(cells(cfg)) == 18
-    assert cfg["C"] == int(t.grid[-1]) and cfg["runs"] == "runs/x"
     t.runs[0]["config"] = parse(["--B_max=256"])  # the next n, 64, times 32 is above it
     found = fit.surer(t, p, row | dict(cell=2, n=32), "runs/x")[1]
     assert [c["n"] for c in cells(sweep_config("easy", shlex.split(found)[3:]))] == [64, 64]
     # the preset of this folder has another model
     assert "--model=data/arithmetic/base" in fit.surer(t, p, row | dict(cell=2, n=32), "runs/x")[1]
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_the_command_that_adds_runs_to_a_sweep(tmp_path, planned):
+    """The new runs are of the same experiment, and no cell above B_max is among them."""
+    cfg = sweep_config("hard", [
+        "--data=data/gsm8k", "--kl_coef=0.25", "--keep_at=1e3", "--B_max=256", "--split=all",
+        "--n_val=40", "--bps=8 16", "--ns=4 32", "--C=9000", "--lrs=1e-4", f"--runs={tmp_path}"])
+    if planned:
+        save_json(tmp_path / "sweep.json", dict(config=cfg))
+    found = sweep_command(tmp_path, dict(cfg, lr_base=1e-4), 8999.5, 0, bps=[8, 16], ns=[32, 4],
+                          seeds=range(5, 7))
+    start, again = shlex.split(found)[:3], sweep_config("hard", shlex.split(found)[3:])
+    assert start == ["bash", "run_sweep.sh", "hard"] and experiment(again) == experiment(cfg)
+    for key, value in dict(C=8999, B_max=256, keep_at="1e3", runs=str(tmp_path)).items():
+        assert again[key] == value, key
+    assert not planned or (again["split"], again["n_val"]) == ("all", 40)
+    assert {(c["B_p"], c["n"], c["seed"], c["lr_base"]) for c in cells(again)} == {
+        (B_p, n, seed, 1e-4) for B_p, n in ((8, 4), (8, 32), (16, 4)) for seed in (5, 6)}
 
 
 def test_cautions():
@@ -608,7 +626,7 @@ def test_points_of_a_file(tmp_path, capsys, figures):
     for word in ("--B_p=0", "--B_p=x", "--C=0", "--C=inf", "--C=nan", "--n=4"):
         with pytest.raises(SystemExit):
             fit.main([f"--points={path}", word])
-        assert word[:3] in capsys.readouterr().err
+        assert word.partition("=")[2] in capsys.readouterr().err
     path.write_text("C,n\n" + "".join(f"{c},0.3\n" for c in C))
     assert "n = 1, M = 31250 (n of" in page(capsys, fit.main, f"--points={path}", "--C=1e6")
     for content, why in (("C,n\n1,2\n", "five or more"), ("a,b\n1,2\n", "columns C and n"),

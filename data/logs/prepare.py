@@ -126,13 +126,14 @@ def validation_column(names, chosen):
     found = found or [*names] * (len(names) == 1)
     parts = [x for x in names if found and not chosen  # the rewards that TRL adds up
              and x.startswith(f"{found[0]}s/") and not x.endswith("/std")]
-    if len(found) == 1 and found[0] in names and len(parts) < 2:
+    parts = sorted(parts) * (len(parts) > 1)
+    if len(found) == 1 and found[0] in names and not parts:
         return found[0]
     problem = f"{found[0]} is a sum of rewards" if parts else "expected one validation metric"
     likely = sorted(names, key=lambda name: (
         name not in found, not re.search("val|acc|reward|score", name), name))
     raise BadInput(f"{problem}; choose a column with --metric_column= "
-                   f"({', '.join((sorted(parts) or likely)[:8])})")
+                   f"({', '.join((parts or likely)[:8])})")
 
 
 def resolve(name, rows, known):
