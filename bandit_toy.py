@@ -101,8 +101,8 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
 
 
 # --------------------------------------------------------------------------------------------------
-# Many problems. Letters in shapes: S seeds that train together, P problems, d decisions of K
-# choices, F features. An array of probabilities has shape (K, S, P, d)
+# Many problems. Letters in shapes: P problems, d decisions of K choices, F features. An array of
+# probabilities has shape (K, P, d)
 
 def make_world(cfg):
     """Return dict(x, base, answer) of all problems, the validation problems first: feature vectors
@@ -125,82 +125,74 @@ def advantages(rewards):
     return A / (A.std(-1, ddof=1, keepdims=True) + 1e-6)
 
 
-def roll(pi, n, rngs):
-    """Return the choices (S, n, P, d) of n rollouts per problem. rngs: S random generators."""
-    K, S, P, d = pi.shape
-    u = np.empty((S, n, P, d), np.float32)
-    for s in range(S):
-        rngs[s].random(out=u[s], dtype=np.float32)
+def roll(pi, n, rng):
+    """Return the choices (n, P, d) of n rollouts per problem."""
+    u = rng.random((n, *pi.shape[1:]), np.float32)
     edge, choice, above = pi[0].copy(), np.zeros(u.shape, np.uint8), np.empty(u.shape, bool)
     # the choice is the number of cumulative probabilities below u, which is uniform in [0, 1)
-    for k in range(1, K):
-        choice += np.greater(u, edge[:, None], out=above)
-        edge += pi[k]
+    for p in pi[1:]:
+        choice += np.greater(u, edge, out=above)
+        edge += p
     return choice
 
 
 def group_gradient(pi, choice, A):
-    """Return the gradient (S, P, d, K) of the sum of A log pi over n rollouts with respect to the
-    logits. A (S, n, P): the advantages."""
-    K, S, P, d = pi.shape
-    cell = choice * np.int64(S * P * d) + np.arange(S * P * d).reshape(S, 1, P, d)
-    sums = np.bincount(cell.ravel(), np.broadcast_to(A[..., None], choice.shape).ravel(),
-                       K * S * P * d)
-    sums = sums.reshape(K, S, P, d) - A.sum(1)[..., None] * pi
+    """Return the gradient (P, d, K) of the sum of A log pi over n rollouts with respect to the
+    logits. A (n, P): the advantages."""
+    _, P, d = pi.shape
+    cell = choice * np.int64(P * d) + np.arange(P * d).reshape(P, d)
+    sums = np.bincount(cell.ravel(), np.broadcast_to(A[..., None], choice.shape).ravel(), pi.size)
+    sums = sums.reshape(pi.shape) - A.sum(0)[:, None] * pi
     return np.moveaxis(sums.astype(np.float32), 0, -1)
 
 
 class Run:
-    """S runs of one cell that train together, one for each seed."""
+    """A run: its weights, its problems and its random generators."""
 
-    def __init__(self, cfg, world, seeds):
-        V, S, D = cfg["n_val"], len(seeds), cfg["D"] or POOL
-        self.world, self.rollouts, self.seeds = world, 0, np.arange(S)[:, None]
-        self.rollout_rng = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
-        self.order_rng = [np.random.default_rng([seed, 2]) for seed in seeds]
+    def __init__(self, cfg, world):
+        V, D, seed = cfg["n_val"], cfg["D"] or POOL, cfg["seed"]
+        self.world, self.rollouts = world, 0
+        self.rollout_rng = np.random.Generator(np.random.SFC64([seed, 1]))
+        self.order_rng = np.random.default_rng([seed, 2])
         # the seed chooses D problems of the pool; a larger D includes those of a smaller D
-        drawn = [np.random.default_rng([seed, 3]).permutation(POOL)[:D] for seed in seeds]
-        self.problems = np.stack([np.sort(V + problems) for problems in drawn])  # (S, D)
-        self.val, self.queue = np.tile(np.arange(V), (S, 1)), np.empty((S, 0), int)
-        self.W = np.zeros((3, S, F, K), np.float32)  # weights and AdamW's two moments
+        drawn = np.random.default_rng([seed, 3]).permutation(POOL)[:D]
+        self.problems, self.val, self.queue = np.sort(V + drawn), np.arange(V), np.empty(0, int)
+        self.W = np.zeros((3, F, K), np.float32)  # weights and AdamW's two moments
 
     def batch(self, B_p):
-        """Return indices (S, B_p) of each seed's next problems, in random order in each epoch."""
-        while self.queue.shape[1] < B_p:
-            epoch = [rng.permutation(self.problems.shape[1]) for rng in self.order_rng]
-            self.queue = np.concatenate([self.queue, np.stack(epoch)], 1)
-        now, self.queue = self.queue[:, :B_p], self.queue[:, B_p:]
+        """Return the indices (B_p,) of the next problems, in random order in each epoch."""
+        while len(self.queue) < B_p:
+            self.queue = np.append(self.queue, self.order_rng.permutation(len(self.problems)))
+        now, self.queue = self.queue[:B_p], self.queue[B_p:]
         return now
 
     def probabilities(self, problems, idle=False):
-        """Return the probabilities (K, S, P, d), the answers and the features of `problems`,
-        indices (S, P) into the world, with or without idle decisions."""
+        """Return the probabilities (K, P, d), the answers and the features of `problems`, indices
+        (P,) into the world, with or without idle decisions."""
         cut = slice(None if idle else DECIDING)
-        x, z = (self.world[key][problems][:, :, cut] for key in ("x", "base"))
-        shared = x.reshape(len(x), -1, F) @ self.W[0]
-        z = np.moveaxis(z + shared.reshape(z.shape), -1, 0)  # with K first, sums are fast
-        return softmax(np.ascontiguousarray(z), 0), self.world["answer"][problems], x
+        x, z = (self.world[key][problems][:, cut] for key in ("x", "base"))
+        z = z + (x.reshape(-1, F) @ self.W[0]).reshape(z.shape)
+        z = np.ascontiguousarray(np.moveaxis(z, -1, 0))  # with K first, sums are fast
+        return softmax(z, 0), self.world["answer"][problems], x
 
     def pass_rates(self, problems):
-        """Return the exact pass@1 of `problems`, (S, P): all their deciding choices are right."""
+        """Return the exact pass@1 of `problems`, (P,): all their deciding choices are right."""
         pi, answer, _ = self.probabilities(problems)
         return np.take_along_axis(pi, answer[None], 0)[0].prod(-1)
 
     def update(self, cfg, d):
-        """Make one GRPO update; return the fields of a step record, (S,) each. d: derive(cfg)."""
-        S = len(self.seeds)
-        problems = self.problems[self.seeds, self.batch(cfg["B_p"])]
+        """Make one GRPO update; return the fields of a step record. d: derive(cfg)."""
+        problems = self.problems[self.batch(cfg["B_p"])]
         pi, answer, x = self.probabilities(problems, idle=True)
         choice = roll(pi, cfg["n"], self.rollout_rng)
-        # (S, n, B_p), float64, because AdamW would amplify a rounding error of a group's sum of A
-        reward = (choice[..., :DECIDING] == answer[:, None]).all(-1).astype(float)
-        A = advantages(reward.swapaxes(1, 2))
-        # G (S, B_p, d, K): gradient of the token-mean loss with respect to the logits
-        G = group_gradient(pi, choice, A.swapaxes(1, 2)) / -(d["B"] * pi.shape[-1])
-        g = x.reshape(S, -1, F).swapaxes(1, 2) @ G.reshape(S, -1, K)
-        norm = np.sqrt((g ** 2).sum((1, 2)))
+        # (n, B_p), float64, because AdamW would amplify a rounding error of a group's sum of A
+        reward = (choice[..., :DECIDING] == answer).all(-1).astype(float)
+        # G (B_p, d, K): gradient of the token-mean loss with respect to the logits
+        G = group_gradient(pi, choice, advantages(reward.T).T) / -(d["B"] * pi.shape[-1])
+        g = x.reshape(-1, F).T @ G.reshape(-1, K)
+        norm = np.sqrt((g ** 2).sum())
         if cfg["grad_clip"]:
-            g *= np.minimum(1, cfg["grad_clip"] / (norm + 1e-6)).astype(np.float32)[:, None, None]
+            g *= np.minimum(1, cfg["grad_clip"] / (norm + 1e-6)).astype(np.float32)
         self.rollouts += d["B"]
         t, beta1, beta2 = self.rollouts // d["B"], 0.9, 0.999
         lr = d["lr"] * min(1.0, t / max(cfg["warmup"], 1))
@@ -209,55 +201,38 @@ class Run:
         v += (1 - beta2) * (g * g - v)
         w *= 1 - lr * cfg["weight_decay"]
         w -= lr / (1 - beta1 ** t) * m / (np.sqrt(v / (1 - beta2 ** t)) + 1e-8)
-        norm[~np.isfinite(w).all((1, 2))] = math.nan  # diverged
-        rate = reward.mean(1)  # (S, B_p)
-        return dict(reward=rate.mean(1), frac_all_right=(rate == 1).mean(1),
-                    frac_all_wrong=(rate == 0).mean(1), grad_norm=norm, lr=np.full(S, lr))
+        rate = reward.mean(0)  # (B_p,)
+        return dict(reward=rate.mean(), frac_all_right=(rate == 1).mean(),
+                    frac_all_wrong=(rate == 0).mean(), lr=lr,
+                    grad_norm=norm if np.isfinite(w).all() else math.nan)
 
 
-def train(cfg, world, seeds):
-    """Train one cell for several seeds and write a log for each, the same with any other seeds."""
-    d, run, samples = derive(cfg), Run(cfg, world, seeds), cfg["samples"]
-    of_seeds = [dict(cfg, seed=seed) for seed in seeds]
-    logs = [[dict(type="header", schema=1, config=own, derived=derive(own), device="cpu",
-                  source="bandit_toy.py", commit=machine.commit())] for own in of_seeds]
-    every = cfg["eval_every"] or math.inf
+def train(cfg):
+    """Train a run and write its log."""
+    d, run, samples = derive(cfg), Run(cfg, make_world(cfg)), cfg["samples"]
+    log = [dict(type="header", schema=1, config=cfg, derived=d, device="cpu",
+                source="bandit_toy.py", commit=machine.commit())]
+    every, status = cfg["eval_every"] or math.inf, "budget"
     for m in range(d["M"] + 1):
         fields = run.update(cfg, d) if m else {}
         at = dict(step=m, rollouts=run.rollouts, tokens=run.rollouts * (DECIDING + cfg["idle"]))
-        due = m in (0, d["M"]) or (run.rollouts - d["B"]) // every < run.rollouts // every
-        val = run.pass_rates(run.val).astype(float) if due else None
-        for s, (seed, log) in enumerate(zip(seeds, logs)):
-            if log[-1]["type"] == "end":  # it has diverged
-                continue
-            if m:
-                log.append(dict(type="step", **at, **{key: x[s] for key, x in fields.items()}))
-            diverged = m > 0 and not math.isfinite(fields["grad_norm"][s])
-            if due and not diverged:
-                correct = np.random.default_rng([seed, 4, m]).binomial(samples, val[s])
-                log.append(dict(type="eval", **at, set="val", samples=samples, correct=correct,
-                                exact=val[s].mean()))
-            if diverged or m == d["M"]:
-                log.append(dict(type="end", status="diverged" if diverged else "budget",
-                                rollouts=run.rollouts))
-    for own, log in zip(of_seeds, logs):
-        with atomic_write(sweep.run_folder(own) / "log.jsonl") as part:
-            part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
+        if m:
+            log.append(dict(type="step", **at, **fields))
+        if m and not math.isfinite(fields["grad_norm"]):
+            status = "diverged"
+            break
+        if m in (0, d["M"]) or (run.rollouts - d["B"]) // every < run.rollouts // every:
+            val = run.pass_rates(run.val).astype(float)
+            correct = np.random.default_rng([cfg["seed"], 4, m]).binomial(samples, val)
+            log.append(dict(type="eval", **at, set="val", samples=samples, correct=correct,
+                            exact=val.mean()))
+    log.append(dict(type="end", status=status, rollouts=run.rollouts))
+    with atomic_write(sweep.run_folder(cfg) / "log.jsonl") as part:
+        part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
 
 
 # --------------------------------------------------------------------------------------------------
 # A sweep
-
-def train_all(cells):
-    """Train the unfinished runs of `cells`. The seeds of a cell train together."""
-    world, groups = make_world(cells[0]), {}
-    todo = [c for c in cells if not finished(c, sweep.run_folder(c))]
-    print(f"{cells[0]['runs']}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
-    for c in sorted(todo, key=lambda c: c["B_p"] * c["n"]):  # small batches take longest
-        groups.setdefault((c["B_p"], c["n"], c["lr_base"]), []).append(c)
-    in_parallel(train, [group[0] for group in groups.values()], [world] * len(groups),
-                [[c["seed"] for c in group] for group in groups.values()])
-
 
 def in_parallel(function, *columns):
     """Return list(map(function, *columns)), with one process per core and a progress bar."""
@@ -302,7 +277,9 @@ def main(argv):
     if verb in ("both", "one"):
         one_problem(runs)
     if verb != "one":
-        train_all(cells)
+        todo = [c for c in cells if not finished(c, sweep.run_folder(c))]
+        print(f"{runs}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
+        in_parallel(train, sorted(todo, key=lambda c: c["B_p"] * c["n"]))  # the longest first
     if verb in ("both", "sweep"):
         sweep.write_plan(cfg)
         print(f"next: python frontier.py --runs={runs} && python fit_sigmoid.py --runs={runs}")

@@ -69,13 +69,13 @@ def test_the_base_case_agrees_with_theory(tmp_path, capsys):
 def test_rollouts_follow_the_policy():
     """Chi-square over 6 x 40,000 draws of 5 choices, at alpha = 1e-4 in all."""
     rng = np.random.default_rng(0)
-    # (K, S, P, d)
-    pi = np.moveaxis(b.softmax(rng.standard_normal((2, 1, 3, 5)).astype(np.float32) * 2, -1),
+    # (K, P, d)
+    pi = np.moveaxis(b.softmax(rng.standard_normal((2, 3, 5)).astype(np.float32) * 2, -1),
                      -1, 0).copy()
-    choice = b.roll(pi, 40_000, [np.random.Generator(np.random.SFC64([s])) for s in (1, 2)])
-    for s, d in itertools.product(range(2), range(3)):
-        seen = np.bincount(choice[s, :, 0, d], minlength=5)
-        p = pi[:, s, 0, d].astype(float)
+    choice = b.roll(pi, 40_000, np.random.Generator(np.random.SFC64([1])))
+    for problem, d in itertools.product(range(2), range(3)):
+        seen = np.bincount(choice[:, problem, d], minlength=5)
+        p = pi[:, problem, d].astype(float)
         assert stats.chisquare(seen, 40_000 * p / p.sum()).pvalue > 1e-4 / 6
 
 
@@ -88,15 +88,15 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
     d, world, drawn = config.derive(cfg), b.make_world(cfg), []
     roll = b.roll
     monkeypatch.setattr(b, "roll", lambda *a: drawn.append(roll(*a)) or drawn[-1])
-    run = b.Run(cfg, world, [3])
+    run = b.Run(cfg | dict(seed=3), world)
     W = torch.zeros((b.F, b.K), dtype=torch.float64, requires_grad=True)
     opt = torch.optim.AdamW([W], weight_decay=cfg["weight_decay"])
     x, base = torch.tensor(world["x"]).double(), torch.tensor(world["base"]).double()
     for m in range(1, 9):
-        problems = run.problems[0, copy.deepcopy(run).batch(cfg["B_p"])[0]]
+        problems = run.problems[copy.deepcopy(run).batch(cfg["B_p"])]
         fields = run.update(cfg, d)
         logp = torch.log_softmax(base[problems] + x[problems] @ W, -1)
-        choice = torch.tensor(drawn[-1][0].astype(np.int64))  # (n, B_p, d)
+        choice = torch.tensor(drawn[-1].astype(np.int64))  # (n, B_p, d)
         answer = torch.tensor(world["answer"][problems])
         r = (choice[..., :b.DECIDING] == answer).all(-1).double().T  # (B_p, n)
         A = train_grpo.advantages(r)
@@ -105,30 +105,30 @@ def test_updates_are_those_of_autograd_and_torchs_adamw(words, monkeypatch):
         opt.zero_grad()
         (-(A.T[..., None] * taken).mean()).backward()
         norm = torch.nn.utils.clip_grad_norm_([W], cfg["grad_clip"])
-        assert [fields[key][0] for key in ("grad_norm", "reward", "frac_all_right",
+        assert [fields[key] for key in ("grad_norm", "reward", "frac_all_right",
                                            "frac_all_wrong")] == pytest.approx(
             [norm.item(), r.mean().item(), (r.mean(1) == 1).double().mean().item(),
              (r.mean(1) == 0).double().mean().item()], rel=1e-3)
         opt.param_groups[0]["lr"] = d["lr"] * (min(1, m / cfg["warmup"]) if cfg["warmup"] else 1)
         opt.step()
     theirs = W.detach().numpy()
-    assert np.abs(run.W[0, 0] - theirs).max() < 2e-3 * np.abs(theirs).max()
+    assert np.abs(run.W[0] - theirs).max() < 2e-3 * np.abs(theirs).max()
     assert np.abs(theirs).max() > 0.05  # the updates moved the weights
 
 
 def test_the_world_follows_its_keys():
     cfg = resolve("--skill=1")
-    p = [b.Run(c, b.make_world(c), [0]).pass_rates(np.arange(10)[None]).mean()
+    p = [b.Run(c, b.make_world(c)).pass_rates(np.arange(10)).mean()
          for c in (cfg, dict(cfg, skill=0.2))]
     assert p[0] > 2 * p[1]
-    small, large = (b.Run(dict(cfg, D=D), b.make_world(cfg), [5]).problems[0] for D in (7, 19))
+    small, large = (b.Run(dict(cfg, D=D, seed=5), b.make_world(cfg)).problems for D in (7, 19))
     # the problems of a smaller D are among those of a larger D, and none is a validation problem
     assert set(small) <= set(large) and min(large) >= cfg["n_val"]
 
 
 def test_a_log_depends_only_on_its_config(tmp_path, capsys):
-    """A seed writes the same log with and without others. A larger C continues it. Finished runs
-    are not repeated. Another world has another folder."""
+    """A larger C writes the same log up to the smaller one. Finished runs are not repeated. Another
+    world has another folder."""
     def bandit(verb, name, *more):
         b.main([verb, *SMALL.split(), "--ns=4", "--bps=4", f"--runs={tmp_path / name}", *more])
 
@@ -174,11 +174,11 @@ def test_counts_are_binomial_about_the_exact_pass_rates(swept):
     [0.1, 0.9] is 1 within 4 standard errors."""
     records = read_log(next(swept.glob("*n16_seed0*/log.jsonl")))
     cfg, z = records[0]["config"], []
-    run = b.Run(cfg, b.make_world(cfg), [0])
+    run = b.Run(cfg, b.make_world(cfg))
     for r in (r for r in records if r["type"] == "eval"):
         while run.rollouts < r["rollouts"]:
             run.update(cfg, config.derive(cfg))
-        p = run.pass_rates(run.val)[0].astype(float)
+        p = run.pass_rates(run.val).astype(float)
         assert r["exact"] == pytest.approx(p.mean())
         inside = (p > 0.1) & (p < 0.9)
         z += list((np.array(r["correct"]) - r["samples"] * p)[inside]
@@ -263,7 +263,7 @@ def test_the_study_continues_and_refuses_another_world(study, tmp_path, monkeypa
     words = [*SMALL.split(), f"--runs={tmp_path}"]
     study.main(words)
     first = capsys.readouterr().out
-    assert trained == [10, 6, 6] and "D_50: D = 50" in first
+    assert trained == [40, 24, 24] and "D_50: D = 50" in first
     assert (tmp_path / "study.png").stat().st_size > 10_000
     study.main(words)
     assert len(trained) == 3 and capsys.readouterr().out == first

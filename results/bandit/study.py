@@ -1,6 +1,6 @@
 """study.py: experiments with bandit_toy.py that show what makes n*(C) rise.
 
-    python results/bandit/study.py --runs=/tmp/study  # 30 minutes on two cores; can be continued
+    python results/bandit/study.py --runs=/tmp/study  # an hour on two cores; can be continued
     python results/bandit/study.py                    # print and draw the results in results/bandit
 
 Every experiment trains each n in NS at several learning rates, with 8 seeds. At each of the BUDGETS
@@ -42,17 +42,16 @@ BUDGETS = [2 ** (i / 2) for i in range(28, 39)]  # 16k to 524k
 LONG = dict(lead=BUDGETS + [2 ** 19.5, 2 ** 20])
 
 
-def measure_cell(cfg, budgets):
-    """Train a cell with all S seeds. Return dict(mean, train) of lists (S, E): exact pass@1 of the
-    validation and of the training problems at each of the E budgets.
+def measure_run(cfg, budgets):
+    """Train a run. Return dict(mean, train) of lists (E,): exact pass@1 of the validation and of
+    the training problems at each of the E budgets.
     """
-    run, d, looks = Run(cfg, make_world(cfg), SEEDS), derive(cfg), []
+    run, d, looks = Run(cfg, make_world(cfg)), derive(cfg), []
     for C in budgets:
         while run.rollouts + d["B"] / 2 <= C:  # stop at the update nearest to the budget
             run.update(cfg, d)
-        looks.append([run.pass_rates(run.val).mean(1), run.pass_rates(run.problems).mean(1)])
-    looks = np.round(np.array(looks, float), 4)  # (E, 2, S)
-    return dict(zip(("mean", "train"), looks.transpose(1, 2, 0).tolist()))
+        looks.append([run.pass_rates(run.val).mean(), run.pass_rates(run.problems).mean()])
+    return dict(zip(("mean", "train"), np.round(np.array(looks, float), 4).T.tolist()))
 
 
 def interval(x):
@@ -101,8 +100,9 @@ def study(cfg, path):
         if all(found["arms"].get(name, {}).get(key) == value for key, value in spec.items()):
             continue
         print(f"{name}: {asks}", file=sys.stderr)
-        cells = [dict(arm, C=C[-1], lr_base=lr, n=n) for lr in spec["lrs"] for n in NS]
-        done = in_parallel(measure_cell, cells, [C] * len(cells))
+        cells = [dict(arm, C=C[-1], lr_base=lr, n=n, seed=seed)
+                 for lr in spec["lrs"] for n in NS for seed in SEEDS]
+        done = in_parallel(measure_run, cells, [C] * len(cells))
         shape = len(lrs), len(NS), len(SEEDS), len(C)
         found["arms"][name] = spec | {
             key: np.reshape([d[key] for d in done], shape).tolist() for key in done[0]}
