@@ -69,9 +69,7 @@ def test_the_base_case_agrees_with_theory(tmp_path, capsys):
 def test_rollouts_follow_the_policy():
     """Chi-square over 6 x 40,000 draws of 5 choices, at alpha = 1e-4 in all."""
     rng = np.random.default_rng(0)
-    # (K, P, d)
-    pi = np.moveaxis(b.softmax(rng.standard_normal((2, 3, 5)).astype(np.float32) * 2, -1),
-                     -1, 0).copy()
+    pi = b.softmax(rng.standard_normal((5, 2, 3)).astype(np.float32) * 2, 0)  # (K, P, d)
     choice = b.roll(pi, 40_000, np.random.Generator(np.random.SFC64([1])))
     for problem, d in itertools.product(range(2), range(3)):
         seen = np.bincount(choice[:, problem, d], minlength=5)
@@ -124,11 +122,16 @@ def test_the_world_follows_its_keys():
     small, large = (b.Run(dict(cfg, D=D, seed=5), b.make_world(cfg)).problems for D in (7, 19))
     # the problems of a smaller D are among those of a larger D, and none is a validation problem
     assert set(small) <= set(large) and min(large) >= cfg["n_val"]
+    runs = [b.Run(dict(cfg, seed=seed, D=7), b.make_world(cfg)) for seed in (5, 6)]
+    assert set(runs[0].problems) != set(runs[1].problems)
+    orders = [np.concatenate([run.batch(3) for _ in range(7)]).reshape(3, 7) for run in runs]
+    assert (np.sort(orders, -1) == np.arange(7)).all()  # every epoch has each problem once
+    assert not np.array_equal(*orders)
+    assert runs[0].rollout_rng.random() != runs[1].rollout_rng.random()
 
 
 def test_a_log_depends_only_on_its_config(tmp_path, capsys):
-    """A larger C writes the same log up to the smaller one. Finished runs are not repeated. Another
-    world has another folder."""
+    """A larger C extends a log. Finished runs are not repeated. Another world: another folder."""
     def bandit(verb, name, *more):
         b.main([verb, *SMALL.split(), "--ns=4", "--bps=4", f"--runs={tmp_path / name}", *more])
 
@@ -148,6 +151,8 @@ def test_a_log_depends_only_on_its_config(tmp_path, capsys):
     bandit("run", "b", "--seed=1")
     assert "0 to do" in capsys.readouterr().err
     assert log.stat().st_mtime_ns == before
+    bandit("run", "d", "--seed=1", "--eval_every=120")  # not a multiple of B_p n
+    assert sum(r["type"] == "eval" for r in read("d", 1)) == 6
     for words in ("--world=1", "--n_val=12"):
         bandit("run", "b", "--seed=1", words)
     assert len(list(tmp_path.glob("b/*/log.jsonl"))) == 3
