@@ -115,9 +115,7 @@ def parse_list(value):
     is an interval."""
     if isinstance(value, str) and re.match(r"\s*\[\s*[\"'{]", value):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            inside = ast.literal_eval(value.strip())
-            if all(isinstance(x, (str, dict)) for x in inside):
-                return inside
+            return ast.literal_eval(value.strip())
     return value
 
 

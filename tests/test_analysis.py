@@ -1,5 +1,4 @@
-"""From logs to the report: core/runs.py, core/stats.py, frontier.py, fit_sigmoid.py, on planted
-sweeps whose n*(C) is known."""
+"""From logs to the report, on planted sweeps whose n*(C) is known."""
 import csv
 import gzip
 import json
@@ -96,12 +95,10 @@ BAD = {  # how a log is spoilt, and why its run is left out
     "--lr_scaling=by hand: expected one of sqrt": config_of(lr_scaling="by hand"),
     "fewer than two evaluations": lambda r: None if r["type"] == "eval" and r["step"] > 40 else r,
     "not counts": changed(correct=[5] * 20), "not counts from": changed(correct=[0.5] * 20),
-    "differ in problems": lambda r: r | (dict(correct=[1, 2]) if r["type"] == "eval" and
-                                         r["step"] > 300 else {}),
+    "differ in problems": lambda r: r | {k: [1] for k in ["correct"] if r.get("step", 0) > 300},
     "malformed": changed(correct=[[1], 2]), "other validation problems": changed(set_hash="other"),
     "another config: temperature=0.9": config_of(temperature=0.9),
-    "other training problems": lambda r: r | (dict(train_set_hash="x") if r["type"] == "header"
-                                              else {}),
+    "other training problems": lambda r: r | {"train_set_hash": "x"} if "config" in r else r,
 }
 
 
@@ -158,6 +155,9 @@ def test_of_two_runs_of_a_cell_the_longer_is_used(logs):
     used, dropped = runs.read_sweep(logs[1])
     assert [r["run"] for r in used if r["n"] == 8] == ["twin"]
     assert dropped == [(log.parent.name, "same cell and seed as twin")]
+    save_json(logs[1] / "sweep.json", dict(config=parse(["--kl_coef=0.5"])))
+    with pytest.raises(BadInput, match="no run of the experiment in sweep.json yet"):
+        runs.read_sweep(logs[1])
 
 
 # ---- core/stats.py -------------------------------------------------------------------------------
@@ -506,8 +506,10 @@ def test_the_report(swept, capsys):
     command = lines[at + 1].split()
     cfg = parse([word for word in command if word.startswith("--")])
     assert cfg["n"] == ns[2] and cfg["C"] == 1e6 // (32 * cfg["n"]) * 32 * cfg["n"]
-    with open(swept / "prescription.csv") as file:
-        table = list(csv.DictReader(file))
+    page(capsys, frontier.main, f"--runs={swept}", "--view=joint")
+    table, joint = ([*csv.DictReader((swept / f"{name}.csv").read_text().splitlines())]
+                    for name in ("prescription", "frontier_joint"))
+    assert joint[-1]["tied"] == table[3]["tied"] and joint[-1]["n"] == table[3]["n"]
     assert {r["panel"] for r in table} == {"joint"} and [int(r["n"]) for r in table] == ns
     assert [r["tied"] for r in table] == [line.split("]")[-1].split(None, 1)[-1] for line in lines
                                           if re.match(r" +[\d.]+[kM] ", line)] + ["", ""]
@@ -520,8 +522,9 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     assert "n = 128 is the largest that ran; add n = 512" in text  # the grid has steps of 4
     line = next(x for x in text.splitlines() if "bash run_sweep.sh" in x)
     assert "--ns=512" in line and "'--seeds=0 1'" in line and f"--runs={swept}" in line
-    said = page(capsys, fit.main, f"--runs={swept}", f"--out={tmp_path}", "--unit=tokens")
-    assert "To run the row" in said and "run_sweep.sh" not in said  # budgets of runs are rollouts
+    for word in ("--unit=tokens", "--epochs=40"):  # budgets of runs are rollouts, of all epochs
+        said = page(capsys, fit.main, f"--runs={swept}", f"--out={tmp_path}", word)
+        assert "To run the row" in said and "run_sweep.sh" not in said
     t = stats.table(sweep(5, constant(size=0.3), ns=(8, 16, 32), seeds=2, C=1_000_000, evals=30))
     p = frontier.panel(t, [0, 1, 2])
     row = fit.prescribe(t, p, t.grid[-1]) | dict(cell=1, n=16, tied=[1, 2])
@@ -541,8 +544,7 @@ def test_the_command_that_adds_runs_to_a_sweep(tmp_path, planned):
     cfg = sweep_config("hard", [
         "--data=data/gsm8k", "--kl_coef=0.25", "--keep_at=1e3", "--B_max=256", "--split=all",
         "--n_val=40", "--bps=8 16", "--ns=4 32", "--C=9000", "--lrs=1e-4", f"--runs={tmp_path}"])
-    if planned:
-        save_json(tmp_path / "sweep.json", dict(config=cfg))
+    save_json(tmp_path / ("sweep.json" if planned else "other.json"), dict(config=cfg))
     found = sweep_command(tmp_path, dict(cfg, lr_base=1e-4), 8999.5, 0, bps=[8, 16], ns=[32, 4],
                           seeds=range(5, 7))
     start, again = shlex.split(found)[:3], sweep_config("hard", shlex.split(found)[3:])
@@ -653,7 +655,7 @@ def test_bad_sweeps_end_in_one_line(tmp_path, logs):
     (tmp_path / "empty").mkdir()
     write(tmp_path / "begun", ns=(8,), C=2000, evals=1)
     edit(next(tmp_path.glob("begun/*/log.jsonl")), lambda r: r if r.get("step", 0) == 0 else None)
-    for words, why in ((["--runs=none"], "no run to analyse"),
+    for words, why in ((["--runs=nowhere"], "no run to analyse"),
                        ([f"--runs={tmp_path / 'begun'}"],
                         "begun.*no run to analyse.*fewer than two evaluations"),
                        ([f"--runs={tmp_path / 'empty'}"], "no run to analyse"),
@@ -664,12 +666,10 @@ def test_bad_sweeps_end_in_one_line(tmp_path, logs):
             with pytest.raises(BadInput, match=why) as e:
                 main(words)
             assert "\n" not in str(e.value)
-    with pytest.raises(BadInput, match="below one update"):
-        fit.main([f"--runs={logs[1]}", "--C=10"])
-    with pytest.raises(BadInput, match="a budget above 0"):
-        fit.main([f"--runs={logs[1]}", "--C=0"])
-    with pytest.raises(BadInput, match="drawn by frontier.py"):
-        fit.main([f"--runs={logs[1]}", "--view=training"])
+    for word, why in (("--C=10", "below one update"), ("--C=0", "a budget above 0"),
+                      ("--view=training", "drawn by frontier.py")):
+        with pytest.raises(BadInput, match=why):
+            fit.main([f"--runs={logs[1]}", word])
 
 
 def test_numbers_as_text_and_colours():
