@@ -124,13 +124,12 @@ def panel(t, of, whole=False):
       rows      [dict] for each budget: C = t.grid[budget]; cell: the best one, with its B_p, n,
                 lr_base; tied: the cells tied with it; reward: held out, of choosing so; lo, hi: its
                 90% interval by `half_width`
-      switches  [(C, from n, to n, clear)]; clear: not within the error
       star      the result of `n_star`
     whole: end where the largest batches end (for fixed_B).
     """
     runs = [r for r, i in zip(t.runs, t.cell) if i in of]
     last = max((r["B_p"] * r["n"], r["C"][-1]) for r in runs)[1] if whole else t.grid[-1]
-    rows, switches, rewards = [], [], stats.heldout_reward(t, of)
+    rows, rewards = [], stats.heldout_reward(t, of)
     for j in np.flatnonzero(t.grid <= last):
         i, reward = stats.best(t, j, of), rewards[j]
         if i is not None:
@@ -138,15 +137,7 @@ def panel(t, of, whole=False):
             rows.append(dict(C=t.grid[j], budget=j, cell=i, B_p=B_p, n=n, lr_base=lr, reward=reward,
                              lo=max(reward - half, 0.0), hi=min(reward + half, 1.0),
                              tied=stats.tied(t, j, of)))
-
-    def worse(cell, some):
-        return any(cell not in row["tied"] and not np.isnan(t.mean[cell, row["budget"]])
-                   for row in some)
-    for k, (a, b) in enumerate(zip(rows, rows[1:]), 1):
-        if a["n"] != b["n"]:  # clear: b was not tied before, a is not tied later
-            clear = worse(b["cell"], rows[:k]) and worse(a["cell"], rows[k:])
-            switches.append((b["C"], a["n"], b["n"], clear))
-    return dict(of=of, runs=runs, records=[records(r) for r in runs], rows=rows, switches=switches,
+    return dict(of=of, runs=runs, records=[records(r) for r in runs], rows=rows,
                 star=n_star(runs, rows[-1]["C"]))
 
 
@@ -182,8 +173,6 @@ def report_lines(t, panels, dropped):
     for name, p in panels.items():
         first, last, axis = p["rows"][0], p["rows"][-1], "M" if name.startswith("B=") else "C"
         yield f"{name}: best n = {first['n']} at {axis} = {plots.format_si(first['C'])}"
-        yield from (f"  n = {a} -> {b} at {axis} = {plots.format_si(at)}"
-                    + " (within the error)" * (not clear) for at, a, b, clear in p["switches"])
         yield (f"  at {axis} = {plots.format_si(last['C'])}: B_p = {last['B_p']}, n = {last['n']}, "
                f"lr_base = {last['lr_base']:g}, {last['reward']:.3f} [{last['lo']:.3f}, "
                f"{last['hi']:.3f}]; tied: {plots.cells_text(t, last['tied'])}")

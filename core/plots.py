@@ -135,9 +135,6 @@ def frontier(t, panels, cfg, path):
         y = [t.mean[row["cell"], row["budget"]] for row in p["rows"]]
         top.plot(C, y, color="k", lw=3.5, alpha=0.25, solid_capstyle="round", zorder=3,
                  label="frontier: the best n at C")
-        for at, _, _, clear in p["switches"]:
-            if clear:
-                top.axvline(at, color="0.4", lw=0.8, ls="--", label="another n is clearly best")
         several = len({t.cells[i][2] for i in p["of"]}) > 1
         top.set(title=name.replace("_p", "$_p$").replace("=", " = "),
                 ylabel=f"{cfg['eval_set']} {cfg['metric']}" + ", best lr of each n" * several)
