@@ -153,16 +153,12 @@ def draw_n(ax, t, p):
         ns = [t.cells[i][1] for i in row["tied"]]
         ax.plot([row["C"]] * 2, [min(ns), max(ns)], color="0.82", lw=3, zorder=0,
                 label="range of n tied with the best (90%)")
-    C, n, B_p = ([row[key] for row in p["rows"]] for key in ("C", "n", "B_p"))
+    C, n = ([row[key] for row in p["rows"]] for key in ("C", "n"))
     ax.step(C, n, "k", lw=2.2, where="post", label="best n")
-    B, ns = ({t.cells[i][k] for i in p["of"]} for k in (0, 1))
-    if len(B) > 1:
-        ax.step(C, B_p, "C3", lw=1.4, ls="-.", where="post", label="its $B_p$")
-        ns |= B
     if p["star"]:
         ax.plot(p["star"]["C"], p["star"]["n"], color="C0", lw=1.3,
                 label="n* by the paper's method")
-    n_axis(ax, ns)
+    n_axis(ax, [t.cells[i][1] for i in p["of"]])
 
 
 def law(t, panels, rows, unit, path):
