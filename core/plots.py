@@ -57,8 +57,8 @@ def write(fig, path):
     plt.close(fig)
 
 
-def save(fig, path, title, small=""):
-    """Write a figure with a title, one legend below all axes, and `small` type next to it."""
+def save(fig, path, title):
+    """Write a figure with a title and one legend below all axes."""
     handles = {}
     for ax in fig.axes:
         for handle, label in zip(*ax.get_legend_handles_labels()):
@@ -66,9 +66,8 @@ def save(fig, path, title, small=""):
     if handles:
         columns = max(1, min(len(handles), int(fig.get_figwidth() / 2.7)))
         fig.set_figheight(fig.get_figheight() + 0.2 * max(0, len(handles) / columns - 8))
-        legend = fig.legend(handles.values(), handles, loc="outside lower center", ncols=columns,
-                            fontsize=9, frameon=False, title=small or None)
-        legend.get_title().set_fontsize(8)
+        fig.legend(handles.values(), handles, loc="outside lower center", ncols=columns,
+                   fontsize=9, frameon=False)
     fig.suptitle(title, fontsize=11)
     write(fig, path)
 
@@ -124,12 +123,13 @@ def frontier(t, panels, cfg, path):
             y = np.where(t.alive[cells], t.mean[cells], -np.inf).max(0)  # its best lr_base
             shown = np.isfinite(y) & (t.grid <= p["rows"][-1]["C"] * 1.001)
             mixed = len(styles) > 1 and not name.startswith("B_p")  # the panel has several B_p
-            top.plot(t.grid[shown], y[shown], ls=styles[B_p] if mixed else "-", color=colour(n),
-                     lw=1.6, label=f"n = {n}" + f", $B_p$ = {B_p}" * mixed)
             best = t.cells[cells[np.nan_to_num(t.mean[cells, -1], nan=-1).argmax()]]
             for r, dots in zip(p["runs"], p["records"]):  # only at its best lr_base
                 if dots and (r["B_p"], r["n"], r["lr_base"]) == best:
-                    top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1)
+                    top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1,
+                             label="record-breaking evaluations")
+            top.plot(t.grid[shown], y[shown], ls=styles[B_p] if mixed else "-", color=colour(n),
+                     lw=1.6, label=f"n = {n}" + f", $B_p$ = {B_p}" * mixed)
         C, lo, hi = ([row[key] for row in p["rows"]] for key in ("C", "lo", "hi"))
         top.fill_between(C, lo, hi, color="0.88", zorder=0, label="90% interval of the best")
         y = [t.mean[row["cell"], row["budget"]] for row in p["rows"]]
@@ -143,8 +143,7 @@ def frontier(t, panels, cfg, path):
         draw_n(low, t, p)
         budget_axis(low, C[0], C[-1], cfg["unit"])
     seeds = plural(len({r["seed"] for r in t.runs}), "seed")
-    save(fig, path, f"Which n is best at which budget? {plural(len(t.runs), 'run')}, {seeds}",
-         "dots: record-breaking evaluations of the runs")
+    save(fig, path, f"Which n is best at which budget? {plural(len(t.runs), 'run')}, {seeds}")
 
 
 def draw_n(ax, t, p):
