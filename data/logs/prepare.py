@@ -22,7 +22,6 @@ import json
 import math
 import re
 import shlex
-import statistics
 import sys
 from pathlib import Path
 
@@ -30,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from config import BadInput, check, choose, config, derive, entry, read_json, set_key  # noqa: E402
 from core.log import atomic_write, read_log  # noqa: E402
 
-OPTIONS = dict(source="", out="runs/imported", problems="", metric_column="")
+OPTIONS = dict(source="", out="runs/imported", problems=0, metric_column="")
 # Names of one metric in veRL, in TRL and in TRL's logs to W&B
 EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
@@ -59,17 +58,15 @@ def first(row, names):
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
     If the step falls to m, the run was started again, so drop what was logged for later ones."""
-    rows, restarts, last = {}, [], 0
+    rows, last = {}, 0
     for m, row in pairs:
         if isinstance(m, int) and (row := numbers(row)):
             if m < last:
-                restarts.append(f"from step {last} to {m}")
+                print(f"{path}: the log goes back from step {last} to {m}: the run was started "
+                      "again; the later start counts from there on")
                 rows = {step: old for step, old in rows.items() if step <= m}
             rows.setdefault(m, {}).update(row)
             last = m
-    if restarts:
-        print(f"{path}: the log goes back {', '.join(restarts[:8])}: the run was started again; "
-              "the later start counts from there on")
     return rows
 
 
@@ -174,12 +171,9 @@ def convert(name, path, rows, given):
         each = max(known.get("updates", 1), 1)
         rows = by_step(((math.ceil(m / each), row) for m, row in rows.items()), path)
     cfg = resolve(name, rows, known)
-    trained = dict.fromkeys(m for m in rows if m and first(rows[m], REWARD + LR) is not None)
-    pairs = list(zip([0, *trained], trained))
-    # a trainer may log only every few steps, and W&B samples its exports
-    usual = statistics.mode([b - a for a, b in pairs] or [1]) * (1 + (given["source"] == "wandb"))
-    if gaps := [f"{a + 1} to {b - 1}" for a, b in pairs if b - a > usual]:
-        print(f"{name}: the steps {', '.join(gaps[:8])} are missing")
+    trained = [m for m in rows if m and first(rows[m], REWARD + LR) is not None]
+    if trained[1:] and trained[0] > trained[1] - trained[0]:  # it may log only every few steps
+        print(f"{name}: the steps before {trained[0]} are missing")
     log = [dict(type="header", schema=1, config=cfg, derived=derive(cfg), source=given["source"],
                 source_file=path.name)]
     for m, row in rows.items():
@@ -192,7 +186,7 @@ def convert(name, path, rows, given):
                 raise BadInput(f"{column} is {row[column]} at step {m}, not a share of right "
                                "answers; choose another with --metric_column=")
             log.append(dict(at, type="eval", set="val", k=cfg["k"], samples=cfg["samples"],
-                            problems=int(given["problems"])) | {f"avg@{cfg['k']}": row[column]})
+                            problems=given["problems"]) | {f"avg@{cfg['k']}": row[column]})
     return [*log, dict(type="end", status="budget", rollouts=cfg["C"])]
 
 
@@ -205,9 +199,8 @@ def main(argv):
         if word.startswith("-"):
             set_key(given, key, value, keys=config | OPTIONS)
     choose("source", given["source"], READERS)
-    if not re.fullmatch(r"[1-9]\d*", given["problems"]):
-        raise BadInput(f"--problems={given['problems']}: expected the number of validation "
-                       "problems, which decides the noise, as in --problems=300")
+    if given["problems"] < 1:
+        raise BadInput("--problems= must be given: the number of validation problems")
     for path in [Path(word) for word in argv if not word.startswith("-")]:
         if not path.exists():
             raise BadInput(f"{path}: no such file")
