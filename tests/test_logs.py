@@ -118,7 +118,6 @@ def test_verl(script, run, tmp_path):
     paths = [write_verl(tmp_path / f"grpo_Bp8_n{n}_seed0.jsonl",  # lr follows sqrt(B_p n)
                         verl_rows(8, n, lr=1e-6 * (8 * n / 1024) ** 0.5)) for n in (4, 16)]
     logs, printed = both(script, run, out, "verl", "--lr_scaling=sqrt", *paths)
-    assert f"binomial, over {P} problems" in printed
     assert not any(word in printed for word in ("again", "missing"))
     assert sorted(logs) == [4, 16]
     for n, (header, *log) in logs.items():
@@ -127,7 +126,6 @@ def test_verl(script, run, tmp_path):
         assert {key: cfg[key] for key in want} == want and set(cfg) == set(config.config)
         assert header["derived"] == config.derive(cfg)
         assert (header["schema"], header["source"]) == (1, "verl")
-        assert header["source_file"] == f"grpo_Bp8_n{n}_seed0.jsonl"
         assert (out / config.run_name(cfg) / "log.jsonl").exists()
         assert [r for r in log if r["type"] == "step"] == [
             dict(type="step", step=m, rollouts=8 * n * m, reward=rows[m]["critic/score/mean"],
@@ -241,7 +239,7 @@ def test_trl(script, run, tmp_path):
             (e["step"], e["step"] * 4 * n, e["eval_reward"], P, 4)
             for e in entries if "eval_reward" in e]
         steps = {r["step"]: r for r in log if r["type"] == "step"}
-        assert {m: r["reward"] for m, r in steps.items() if "reward" in r} == {
+        assert {m: r["reward"] for m, r in steps.items() if r["reward"] is not None} == {
             e["step"]: e["reward"] for e in entries if "reward" in e}
         assert [r["rollouts"] for r in steps.values()] == [4 * n * m for m in range(1, 13)]
 
@@ -288,7 +286,7 @@ def test_a_later_checkpoint_replaces_an_earlier_one(run, read, tmp_path):
     for _ in range(2):  # a second call writes the same log
         assert sorted(read("trl", *OF_TRL, late)[0].eval) == [0, 3, 6, 9, 12]
     for path in (early, other):
-        refused(run("trl", *OF_TRL, path), path, "another log of the same run", "--seed=", "--out=")
+        refused(run("trl", *OF_TRL, path), path, "of the same run as", "--seed=", "--out=")
     assert sorted(records(tmp_path / "out").eval) == [0, 3, 6, 9, 12]
     assert run("trl", *OF_TRL, "--seed=1", other).code == 0
     assert len(list((tmp_path / "out").iterdir())) == 2

@@ -6,7 +6,7 @@
 
   --source=verl|trl|wandb  veRL's file of logger=["file"], TRL's trainer_state.json, or a CSV file
   --out=runs/imported    the sweep's folder; only a shorter log of the same run is overwritten
-  --problems=300         number of validation problems, to estimate the noise; never in the logs
+  --problems=300         number of validation problems, for the binomial noise; never in the logs
   --samples=4            rollouts per validation problem, unless the metric is veRL's mean@N
   --metric_column=NAME   column of the mean validation reward (0 to 1), if none or several are found
   --KEY=VALUE            any key of config.py for all runs of this call: B_p, n, seed, k, lr_base...
@@ -94,11 +94,9 @@ def read_csv(path):
     if steps == ["_step"]:
         print(f"{path}: _step counts calls of log(); it is taken as updates", file=sys.stderr)
     if not steps:
-        raise BadInput(f"{path}: has no column train/global_step, _step or Step; export a chart "
-                       "over the step, or run.history().to_csv()")
+        raise BadInput(f"{path}: has no column of steps: train/global_step, _step or Step")
     if len(header) > len(set(header)) or any(name.startswith("Group: ") for name in header):
-        raise BadInput(f"{path}: a column is a mean over runs, or two columns have the same name; "
-                       "export the chart ungrouped, with different names")
+        raise BadInput(f"{path}: two columns have the same name, or the chart is grouped")
     pairs, runs = [(int(first(row, steps)), row) for row in rows if row.keys() & {*steps}], {}
     counted = {name for _, row in pairs for name in row}
     if lost := sorted({name for row in rows for name in row} - counted):
@@ -162,8 +160,7 @@ def convert(name, path, rows, given):
              if not re.search("^(_|$)|(best|worst|maj)@", metric)}
     if any("filter_groups/" in metric for metric in names) or any(
             row.get("train/num_gen_batches", 1) > 1 for row in rows.values()):  # veRL's DAPO recipe
-        raise BadInput("groups were filtered and sampled again (algorithm.filter_groups), so the "
-                       "log does not have the number of rollouts")
+        raise BadInput("algorithm.filter_groups sampled again, so the rollouts are not known")
     column, known = validation_column(names, given["metric_column"]), dict(given)
     if verl := re.fullmatch(r"val-(?:core|aux)/.+/mean@(\d+)", column):
         known["samples"] = int(verl[1])
@@ -174,17 +171,14 @@ def convert(name, path, rows, given):
     trained = [m for m in rows if m and first(rows[m], REWARD + LR) is not None]
     if trained[1:] and trained[0] > trained[1] - trained[0]:  # it may log only every few steps
         print(f"{name}: the steps before {trained[0]} are missing")
-    log = [dict(type="header", schema=1, config=cfg, derived=derive(cfg), source=given["source"],
-                source_file=path.name)]
+    log = [dict(type="header", schema=1, config=cfg, derived=derive(cfg), source=given["source"])]
     for m, row in rows.items():
         at = dict(step=m, rollouts=m * cfg["B_p"] * cfg["n"])
-        if m in trained:
-            step = dict(at, type="step", lr=first(row, LR), reward=first(row, REWARD))
-            log.append({key: value for key, value in step.items() if value is not None})
+        if m and first(row, REWARD + LR) is not None:
+            log.append(dict(at, type="step", lr=first(row, LR), reward=first(row, REWARD)))
         if column in row:
             if not 0 <= row[column] <= 1:
-                raise BadInput(f"{column} is {row[column]} at step {m}, not a share of right "
-                               "answers; choose another with --metric_column=")
+                raise BadInput(f"--metric_column={column} is {row[column]} at step {m}, not 0 to 1")
             log.append(dict(at, type="eval", set="val", k=cfg["k"], samples=cfg["samples"],
                             problems=given["problems"]) | {f"avg@{cfg['k']}": row[column]})
     return [*log, dict(type="end", status="budget", rollouts=cfg["C"])]
@@ -218,9 +212,8 @@ def main(argv):
             file = Path(given["out"]) / log[0]["derived"]["run"] / "log.jsonl"
             old = read_log(file) if file.exists() else log
             if file in logs or old[1:-1] != log[1:len(old) - 1]:
-                raise BadInput(f"{path}: {logs.get(file, [file])[0]} has another log of the "
-                               "same run; give only the longest log of a run, and others one by "
-                               "one, with their --seed= or --lr_base=, or another --out=")
+                raise BadInput(f"{path}: of the same run as {logs.get(file, [file])[0]}; give only "
+                               "the longest log, and others with their --seed= or --out=")
             logs[file] = path, log
     if not logs:
         raise BadInput("no log given: name the files to read after the options (--help)")
@@ -229,8 +222,7 @@ def main(argv):
             part.write_text("".join(json.dumps(record) + "\n" for record in log))
         print(f"{file.parent}: {path.name}, {log[-1]['rollouts']} rollouts, "
               f"{sum(r['type'] == 'eval' for r in log)} evaluations")
-    print(f"the noise of evaluations is taken as binomial, over {given['problems']} problems\n"
-          f"next: python frontier.py {shlex.quote('--runs=' + given['out'])} "
+    print(f"next: python frontier.py {shlex.quote('--runs=' + given['out'])} "
           f"--metric=avg@{log[0]['config']['k']}")
 
 
