@@ -53,8 +53,7 @@ def fetch(source, revision, folder):
         if path.is_file():
             return path
     if not re.fullmatch(r"[\w.-]+/[\w.-]+:[^:]+", source):
-        raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE of a data set on "
-                       "the hub")
+        raise BadInput(f"--source={source}: no such file, and not OWNER/NAME:FILE on the hub")
     from huggingface_hub import hf_hub_download, logging
     logging.set_verbosity_error()  # else ten lines on retries
     try:
@@ -89,8 +88,7 @@ def read_rows(path):
                     rows.append(flatten(json.loads(line)))
         return rows
     except Exception as e:  # of pyarrow, gzip or json, or a line is not a JSON object
-        raise BadInput(f"{place}: cannot be read as .parquet, .jsonl or .jsonl.gz "
-                       f"({first_line(e)})") from None
+        raise BadInput(f"{place}: not .parquet, .jsonl or .jsonl.gz ({first_line(e)})") from None
 
 
 def pick_columns(rows, cfg, path):
@@ -105,8 +103,7 @@ def pick_columns(rows, cfg, path):
         raise BadInput(f"{path}: no column {missing}; there are {', '.join(names) or 'none'} "
                        "(--question_key, --answer_key)")
     if unread := [name for name in names if name not in columns]:
-        print(f"{path}: columns not read: {', '.join(unread)}; --question_key=a,b joins the "
-              "columns a and b into the question")
+        print(f"{path}: columns not read: {', '.join(unread)}; --question_key=a,b joins two")
     return columns
 
 
@@ -240,8 +237,7 @@ def make_problems(rows, columns, name, counts):
             counts["other_form"] += 1
         else:
             problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt, answer=answers[0]))
-            later = [i for cell in cells for i, _ in user_turns(cell) if i > 0]
-            counts["earlier_turns"] += bool(later)
+            counts["earlier_turns"] += any(i for cell in cells for i, _ in user_turns(cell))
             counts["answer_forms"] += not " ".join(prompt.split()).startswith(
                 " ".join(given.split()))
     return problems
@@ -293,14 +289,10 @@ def within_limit(problems, cfg, counts):
 
 def read_against(cfg):
     """Return the problems of the --against files. If AIME24's default file is missing, make it."""
-    problems = []
-    for path in files(cfg["against"]):
-        if path == AGAINST:  # the default path is relative to the repository
-            path = sandbox.ROOT / path
-            if not path.exists():
-                call(sys.executable, path.with_name("prepare.py"))
-        problems += read_problems(path)
-    return problems
+    paths, default = files(cfg["against"]), sandbox.ROOT / AGAINST
+    if AGAINST in paths and not default.exists():
+        call(sys.executable, default.with_name("prepare.py"))
+    return [p for path in paths for p in read_problems(default if path == AGAINST else path)]
 
 
 def prepare(argv, own, doc):
@@ -314,8 +306,7 @@ def prepare(argv, own, doc):
     if is_made(folder, cfg, SETTINGS):
         old, source = read_json(folder / "manifest.json").get("source_sha256"), Path(cfg["source"])
         if source.is_file() and sha256(source.read_bytes()).hexdigest() != old:
-            raise BadInput(f"--source={source}: has changed since {out} was made from it; "
-                           "remove that with its splits and runs, or give another --data")
+            raise BadInput(f"--source={source}: has changed; remove {out} with its splits and runs")
         print(f"{out}: exists already, nothing to do")
         return
     path = fetch(cfg["source"], cfg["revision"], folder)

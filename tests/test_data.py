@@ -156,7 +156,7 @@ def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
     guru.main([*words, "--model=none"])
     assert config.read_json(tmp_path / "out/manifest.json")["counts"]["kept"] == 2
     source.write_text(source.read_text().replace('"1"', '"2"'))  # a corrected file
-    refused(script(GURU, *words, "--model=none"), "has changed since")
+    refused(script(GURU, *words, "--model=none"), "has changed; remove")
 
 
 def test_a_second_run_does_nothing_and_other_settings_are_refused(made, script):
