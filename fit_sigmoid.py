@@ -132,19 +132,15 @@ def verdict_text(law):
 
 
 def by_mode(runs, of):
-    """Return the verdicts on the cells `of` by the halves of avg@k = (best@2 + worst@2) / 2, a line
+    """Yield the verdicts on the cells `of` by the halves of avg@k = (best@2 + worst@2) / 2, a line
     each: coverage, one of two rollouts is right, and sharpening, both are (section 4.1)."""
-    lines, (_, samples, columns) = "", runs[0]["task"]
-    if columns == 1 or samples == 1:  # logs with only means, or one rollout per problem
-        return lines
     for mode, metric in (("coverage", "best@2"), ("sharpening", "worst@2")):
         t = stats.table([r | dict(reward=per_problem(r["evals"], metric)) for r in runs])
         law = stats.verdict(t, of)
         if law["p"] is not None:
             early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
-            lines += (f"  by {mode} ({metric}): {law['verdict']} (p = {law['p']:.2g}), "
-                      f"n = {early} early, {late} late\n")
-    return lines
+            yield (f"  by {mode} ({metric}): {law['verdict']} (p = {law['p']:.2g}), "
+                   f"n = {early} early, {late} late\n")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -273,13 +269,11 @@ def read_points(path):
             rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
         points = np.array(sorted((float(r["C"]), float(r["n"])) for r in rows), float)
     except (OSError, KeyError, ValueError, TypeError, csv.Error) as e:
-        raise BadInput(f"--points={path}: no table with columns C and n, all numbers ({e})"
-                       ) from None
+        raise BadInput(f"--points={path}: no columns C and n with numbers ({e})") from None
     if len({r.get("panel") for r in rows}) > 1:
         raise BadInput(f"--points={path}: several panels; keep the rows of one")
     if len(points) < 5 or not (np.isfinite(points) & (points > 0)).all():
-        raise BadInput(f"--points={path}: {len(points)} points; expected five or more, all C and n "
-                       "above 0")
+        raise BadInput(f"--points={path}: expected five or more points, all C and n above 0")
     return points.T
 
 
@@ -342,8 +336,9 @@ def main(argv):
     for name, panel in panels.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(panel['law'])}", 118,
                             initial_indent="  ", subsequent_indent="  "))
-        if view == "fixed_Bp" and metric.startswith("avg@"):
-            print(by_mode(t.runs, panel["of"]), end="")
+        _, samples, columns = t.runs[0]["task"]
+        if view == "fixed_Bp" and metric.startswith("avg@") and columns > 1 and samples > 1:
+            print("".join(by_mode(t.runs, panel["of"])), end="")
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
     print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")
