@@ -6,8 +6,7 @@ import numpy as np
 import verifier
 from config import BadInput, files
 from core import engine
-from core.problems import at_k, copies, read_problems, set_hash
-from core.runs import over_distinct
+from core.problems import at_k, copies, over_distinct, read_problems, set_hash
 
 
 def read_sets(paths, first=""):

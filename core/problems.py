@@ -99,6 +99,18 @@ def copies(problems):
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
 
 
+def over_distinct(values, same):
+    """Return `values` (..., P), one per problem, as (..., D), one per distinct problem, because
+    errors are over independent problems. same (P,): from `copies`, or None. The mean m is kept: a
+    distinct problem gets m + (D / P) sum(value - m) of its copies."""
+    if not same:
+        return values
+    import numpy as np
+    first, which = np.unique(same, return_inverse=True)
+    mean, each = values.mean(-1, keepdims=True), np.eye(len(first), dtype=np.float32)[which]
+    return mean + (values - mean) @ each * (len(first) / len(which))
+
+
 def at_k(metric, samples):
     """Return [the metric of a problem with c of s = `samples` rollouts solved, for c = 0..s].
 

@@ -17,22 +17,11 @@ import numpy as np
 
 from config import BadInput, experiment, set_key
 from core.log import read_log, read_plan
-from core.problems import at_k
+from core.problems import at_k, over_distinct
 
 
 def is_number(x):
     return isinstance(x, (int, float)) and not isinstance(x, bool) and bool(np.isfinite(x))
-
-
-def over_distinct(values, copies):
-    """Return `values` (..., P), one per problem, as (..., D), one per distinct problem, because
-    errors are over independent problems. copies (P,): the first problem with the same prompt, or
-    None. The mean m is kept: a distinct problem gets m + (D / P) sum(value - m) of its copies."""
-    if not copies:
-        return values
-    first, which = np.unique(copies, return_inverse=True)
-    mean, each = values.mean(-1, keepdims=True), np.eye(len(first), dtype=np.float32)[which]
-    return mean + (values - mean) @ each * (len(first) / len(which))
 
 
 def per_problem(evals, metric):

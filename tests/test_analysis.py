@@ -19,6 +19,7 @@ import frontier
 from config import BadInput, experiment, parse
 from core import plots, runs, stats
 from core.log import save_json
+from core.problems import over_distinct
 from core.sweep import cells, sweep_command, sweep_config
 
 
@@ -75,8 +76,8 @@ def test_hours_of_thinned_logs_and_of_wall_clock():
 
 def test_copies_of_a_problem_count_once():
     values = np.array([[1.0, 0.0, 1.0, 1.0]])
-    assert np.allclose(runs.over_distinct(values, [0, 1, 0, 0]), [[1.125, 0.375]])
-    assert runs.over_distinct(values, None) is values
+    assert np.allclose(over_distinct(values, [0, 1, 0, 0]), [[1.125, 0.375]])
+    assert over_distinct(values, None) is values
     log = [dict(samples=4, correct=[4, 0, 4, 4], copies=[0, 1, 0, 0])]
     assert np.allclose(runs.per_problem(log, "avg@4"), [[1.125, 0.375]])
 
