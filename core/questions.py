@@ -111,8 +111,10 @@ def parse_list(value):
     """Return the list in a text such as '["34"]', and other values unchanged, also "[1, 2]", which
     is an interval."""
     if isinstance(value, str) and re.match(r"\s*\[\s*[\"'{]", value):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return ast.literal_eval(value.strip())
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            inside = ast.literal_eval(value.strip())
+            if type(inside) is list and all(isinstance(x, (str, dict)) for x in inside):
+                return inside
     return value
 
 
@@ -307,8 +309,7 @@ def prepare(argv, own, doc):
         old, source = read_json(folder / "manifest.json").get("source_sha256"), Path(cfg["source"])
         if source.is_file() and sha256(source.read_bytes()).hexdigest() != old:
             raise BadInput(f"--source={source}: has changed; remove {out} with its splits and runs")
-        print(f"{out}: exists already, nothing to do")
-        return
+        return print(f"{out}: exists already, nothing to do")
     path = fetch(cfg["source"], cfg["revision"], folder)
     rows, counts = read_rows(path), dict.fromkeys(LEFT_OUT + CHANGED, 0)
     columns = pick_columns(rows, cfg, path)

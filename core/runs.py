@@ -140,6 +140,7 @@ def read_sweep(folder, metric="avg@4", unit="rollouts", part="val", epochs=0):
     if not same:
         raise BadInput(f"--runs={folder}: no run of the experiment in sweep.json yet")
     task = most(run["task"] for run in same)
+    same = [run for run in same if run["task"] == task]
     data = {seed: most(run["data"] for run in same if run["seed"] == seed)
             for seed in {run["seed"] for run in same}}
     kept = {}

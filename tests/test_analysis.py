@@ -114,6 +114,15 @@ def test_a_run_that_cannot_be_compared_is_left_out(tmp_path, why):
     assert why in dropped[0][1]
 
 
+def test_the_training_problems_are_those_of_the_runs_with_the_usual_validation_problems(tmp_path):
+    logs = write(tmp_path, C=200_000, evals=20, P=20, ns=(8, 16, 32, 64, 128, 256, 512))
+    for (_, n, _), log in logs.items():  # three runs of one kind, two and two of others
+        data, task = ("x", "a") if n < 64 else ("y", "b") if n < 256 else ("y", "c")
+        edit(log, lambda r: r | dict(train_set_hash=data, set_hash=task))
+    used, dropped = runs.read_sweep(tmp_path)
+    assert {r["n"] for r in used} == {8, 16, 32} and len(dropped) == 4
+
+
 def test_torn_lines_means_and_epochs(logs, tmp_path):
     log = logs[0][32, 8, 0]
     whole = log.read_text()

@@ -141,10 +141,10 @@ def test_a_log_depends_only_on_its_config(tmp_path, capsys):
     bandit("run", "b", "--seed=1")
     bandit("run", "c", "--seed=1", "--C=640")
     # the headers differ in budget, folder and commit
-    (_, *together), (header, *alone), (_, *longer) = [read(name, 1) for name in "abc"]
+    (_, *of_sweep), (header, *alone), (_, *longer) = [read(name, 1) for name in "abc"]
     assert header["config"]["seed"] == 1 and header["derived"]["B"] == 16
-    assert together == alone and longer[:len(alone) - 1] == alone[:-1]  # all but the end record
-    assert read("a", 0)[1:] != together
+    assert of_sweep == alone and longer[:len(alone) - 1] == alone[:-1]  # all but the end record
+    assert read("a", 0)[1:] != of_sweep
     assert [r["type"] for r in alone if r["type"] != "step"] == ["eval"] * 5 + ["end"]
     log = next((tmp_path / "b").glob("*/log.jsonl"))
     before = log.stat().st_mtime_ns

@@ -286,7 +286,7 @@ def test_a_later_checkpoint_replaces_an_earlier_one(run, read, tmp_path):
     for _ in range(2):  # a second call writes the same log
         assert sorted(read("trl", *OF_TRL, late)[0].eval) == [0, 3, 6, 9, 12]
     for path in (early, other):
-        refused(run("trl", *OF_TRL, path), path, "of the same run as", "--seed=", "--out=")
+        refused(run("trl", *OF_TRL, path), path, "records of the same run", "--seed=", "--out=")
     assert sorted(records(tmp_path / "out").eval) == [0, 3, 6, 9, 12]
     assert run("trl", *OF_TRL, "--seed=1", other).code == 0
     assert len(list((tmp_path / "out").iterdir())) == 2
@@ -350,6 +350,7 @@ def test_command_line(script, tmp_path):
                          (["--source=verl"], ["no log given"]),
                          (["--source=verl", "--problems=many", path], ["--problems=many"]),
                          (["--source=verl", "--problems=", path], ["--problems=:"]),
+                         (["--source=verl", "--problems=0", path], ["--problems=0"]),
                          (["--source=verl", "--B_q=8", path], ["--B_q=8", "B_p"]),
                          (["--source=verl", "--n", path], ["--n"]),
                          (["--source=verl", tmp_path / "none"], [tmp_path / "none"])):

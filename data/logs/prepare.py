@@ -11,10 +11,9 @@
   --metric_column=NAME   column of the mean validation reward (0 to 1), if none or several are found
   --KEY=VALUE            any key of config.py for all runs of this call: B_p, n, seed, k, lr_base...
 
-If B_p, n or seed is not given, it is read from the run's name or path (as in Bp32_n16_seed1). A CSV
-file is the history of one run (run.history().to_csv()), TensorBoard's export, or one W&B chart of
-the validation reward of several runs. The largest logged lr gives lr_base. If your lr follows
-sqrt(B_p n), give --lr_scaling=sqrt, so that all runs share one lr_base.
+If B_p, n or seed is not given, it is read from the run's name or path (Bp32_n16_seed1). A CSV file
+is the history of one run (run.history().to_csv()), TensorBoard's export, or a W&B chart of several
+runs. The largest logged lr gives lr_base; if lr follows sqrt(B_p n), add --lr_scaling=sqrt.
 """
 import contextlib
 import csv
@@ -58,15 +57,16 @@ def first(row, names):
 def by_step(pairs, path):
     """Join (step, metrics) pairs, in the order of logging, into {step: metrics} with rising steps.
     If the step falls to m, the run was started again, so drop what was logged for later ones."""
-    rows, last = {}, 0
+    rows, restarts, last = {}, [], 0
     for m, row in pairs:
         if isinstance(m, int) and (row := numbers(row)):
             if m < last:
-                print(f"{path}: the log goes back from step {last} to {m}: the run was started "
-                      "again; the later start counts from there on")
+                restarts.append(f"from step {last} to {m}")
                 rows = {step: old for step, old in rows.items() if step <= m}
             rows.setdefault(m, {}).update(row)
             last = m
+    if restarts:
+        print(f"{path}: the log goes back {', '.join(restarts[:8])}: the run was started again")
     return rows
 
 
@@ -169,7 +169,7 @@ def convert(name, path, rows, given):
         rows = by_step(((math.ceil(m / each), row) for m, row in rows.items()), path)
     cfg = resolve(name, rows, known)
     trained = [m for m in rows if m and first(rows[m], REWARD + LR) is not None]
-    if trained[1:] and trained[0] > trained[1] - trained[0]:  # it may log only every few steps
+    if trained[1:] and trained[0] > max(b - a for a, b in zip(trained, trained[1:])):
         print(f"{name}: the steps before {trained[0]} are missing")
     log = [dict(type="header", schema=1, config=cfg, derived=derive(cfg), source=given["source"])]
     for m, row in rows.items():
@@ -194,7 +194,7 @@ def main(argv):
             set_key(given, key, value, keys=config | OPTIONS)
     choose("source", given["source"], READERS)
     if given["problems"] < 1:
-        raise BadInput("--problems= must be given: the number of validation problems")
+        raise BadInput(f"--problems={given['problems']}: how many validation problems?")
     for path in [Path(word) for word in argv if not word.startswith("-")]:
         if not path.exists():
             raise BadInput(f"{path}: no such file")
@@ -212,8 +212,8 @@ def main(argv):
             file = Path(given["out"]) / log[0]["derived"]["run"] / "log.jsonl"
             old = read_log(file) if file.exists() else log
             if file in logs or old[1:-1] != log[1:len(old) - 1]:
-                raise BadInput(f"{path}: of the same run as {logs.get(file, [file])[0]}; give only "
-                               "the longest log, and others with their --seed= or --out=")
+                raise BadInput(f"{path}: {logs.get(file, [file])[0]} has other records of the same "
+                               "run; remove it, or give --seed=, --lr_base= or --out=")
             logs[file] = path, log
     if not logs:
         raise BadInput("no log given: name the files to read after the options (--help)")
