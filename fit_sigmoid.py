@@ -131,16 +131,19 @@ def verdict_text(law):
             f"C = {format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
 
-def by_mode(runs, of):
-    """Yield the verdicts on the cells `of` by the halves of avg@k = (best@2 + worst@2) / 2, a line
-    each: coverage, one of two rollouts is right, and sharpening, both are (section 4.1)."""
+def by_mode(runs, groups):
+    """Return {panel: lines} for {panel: cells}: the verdicts by the halves of avg@k = (best@2 +
+    worst@2) / 2: coverage, one of two rollouts is right, and sharpening, both are (section 4.1)."""
+    lines = dict.fromkeys(groups, "")
     for mode, metric in (("coverage", "best@2"), ("sharpening", "worst@2")):
         t = stats.table([r | dict(reward=per_problem(r["evals"], metric)) for r in runs])
-        law = stats.verdict(t, of)
-        if law["p"] is not None:
-            early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
-            yield (f"  by {mode} ({metric}): {law['verdict']} (p = {law['p']:.2g}), "
-                   f"n = {early} early, {late} late\n")
+        for name, of in groups.items():
+            law = stats.verdict(t, of)
+            if law["p"] is not None:
+                early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
+                lines[name] += (f"  by {mode} ({metric}): {law['verdict']} (p = {law['p']:.2g}), "
+                                f"n = {early} early, {late} late\n")
+    return lines
 
 
 # --------------------------------------------------------------------------------------------------
@@ -332,13 +335,14 @@ def main(argv):
     plots.law(t, panels, rows if view != "fixed_B" else [], cfg["unit"],
               folder / f"law{suffix}.png")
 
+    _, samples, columns = t.runs[0]["task"]
+    halves = view == "fixed_Bp" and metric.startswith("avg@") and columns > 1 and samples > 1
+    modes = by_mode(t.runs, {name: x["of"] for name, x in panels.items()}) if halves else {}
     print("Does the best n rise with the budget?")
     for name, panel in panels.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(panel['law'])}", 118,
                             initial_indent="  ", subsequent_indent="  "))
-        _, samples, columns = t.runs[0]["task"]
-        if view == "fixed_Bp" and metric.startswith("avg@") and columns > 1 and samples > 1:
-            print("".join(by_mode(t.runs, panel["of"])), end="")
+        print(modes.get(name, ""), end="")
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
     print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")
