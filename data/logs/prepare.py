@@ -29,8 +29,7 @@ from config import BadInput, check, choose, config, derive, entry, read_json, se
 from core.log import atomic_write, read_log  # noqa: E402
 
 OPTIONS = dict(source="", out="runs/imported", problems=0, metric_column="")
-# Names of one metric in veRL, in TRL and in TRL's logs to W&B
-EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")
+EVAL = re.compile(r"val-core/.+/mean@\d+|eval_reward|eval/reward")  # veRL, TRL, TRL's in W&B
 REWARD = ("critic/score/mean", "critic/rewards/mean", "reward", "train/reward")
 LR = ("actor/lr", "learning_rate", "train/learning_rate", "train/lr", "train/actor_lr", "lr")
 # Columns that count updates. Training and evaluation may each have their own, else one is used
@@ -117,13 +116,14 @@ READERS = dict(verl=read_verl, trl=read_trl, wandb=read_csv)
 
 def validation_column(names, chosen):
     """Return the column of the mean validation reward. Raise BadInput if it is not unique."""
-    found = [chosen] if chosen else sorted(filter(EVAL.fullmatch, names))
-    found = found or [*names] * (len(names) == 1)
-    parts = [x for x in names if found and not chosen  # the rewards that TRL adds up
-             and x.startswith(f"{found[0]}s/") and not x.endswith("/std")]
-    parts = sorted(parts) * (len(parts) > 1)
-    if len(found) == 1 and found[0] in names and not parts:
+    if chosen in names:
+        return chosen
+    found = [] if chosen else sorted(filter(EVAL.fullmatch, names)) or [*names][:len(names) == 1]
+    parts = sorted(x for x in names for total in found[:1]  # the rewards that TRL adds up
+                   if x.startswith(f"{total}s/") and not x.endswith("/std"))
+    if len(found) == 1 and len(parts) < 2:
         return found[0]
+    parts = parts if len(parts) > 1 else []
     problem = f"{found[0]} is a sum of rewards" if parts else "expected one validation metric"
     likely = sorted(names, key=lambda name: (
         name not in found, not re.search("val|acc|reward|score", name), name))
@@ -168,9 +168,6 @@ def convert(name, path, rows, given):
         each = max(known.get("updates", 1), 1)
         rows = by_step(((math.ceil(m / each), row) for m, row in rows.items()), path)
     cfg = resolve(name, rows, known)
-    trained = [m for m in rows if m and first(rows[m], REWARD + LR) is not None]
-    if trained[1:] and trained[0] > max(b - a for a, b in zip(trained, trained[1:])):
-        print(f"{name}: the steps before {trained[0]} are missing")
     log = [dict(type="header", schema=1, config=cfg, derived=derive(cfg), source=given["source"])]
     for m, row in rows.items():
         at = dict(step=m, rollouts=m * cfg["B_p"] * cfg["n"])
@@ -181,6 +178,9 @@ def convert(name, path, rows, given):
                 raise BadInput(f"--metric_column={column} is {row[column]} at step {m}, not 0 to 1")
             log.append(dict(at, type="eval", set="val", k=cfg["k"], samples=cfg["samples"],
                             problems=given["problems"]) | {f"avg@{cfg['k']}": row[column]})
+    steps = [r["step"] for r in log if r["type"] == "step"]
+    if steps[1:] and steps[0] > max(b - a for a, b in zip(steps, steps[1:])):
+        print(f"{name}: the steps before {steps[0]} are missing")
     return [*log, dict(type="end", status="budget", rollouts=cfg["C"])]
 
 
