@@ -40,7 +40,7 @@ def find_run(path):
 
 def parse_like_run(argv):
     """Return (config, list of models) for the words of a command line, which override the settings
-    of the first model's run. The first model's run also gives the default problem files."""
+    of the first model's run. The first model also gives the default problem files."""
     named = [word.removeprefix("--model=") for word in argv if word.startswith("--model=")]
     models = files(named[-1]) if named else []
     run, trained = next(filter(None, map(find_run, models)), None), {}

@@ -52,7 +52,7 @@ def set_threads(cfg):
 def engine_name(cfg):
     """Return "hf" or "vllm", the engine that --engine selects. Call it before torch is imported,
     because it sets the number of threads. Raise BadInput if the engine is not installed, or if
-    torch sees no GPU although there is one or --device=cuda needs one."""
+    torch sees no GPU although there is one, or although --device=cuda is given."""
     set_threads(cfg)
     import torch
     if cfg["threads"]:  # torch reads OMP_NUM_THREADS only when it is imported
@@ -214,7 +214,7 @@ class VLLMEngine:
                 ops._supports_onednn = False
                 # vLLM's default compile backend needs g++, which may be missing
                 current_platform.simple_compile_backend = "eager"
-                # chunked prefill rewinds random generators, which a CPU's do not allow
+                # chunked prefill rewinds random generators, which is impossible on a CPU
                 more = dict(enforce_eager=True, kv_cache_memory_bytes=2 ** 28,
                             block_size=32, enable_chunked_prefill=False,
                             max_num_batched_tokens=max(4096, longest))

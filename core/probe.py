@@ -1,6 +1,6 @@
 """core/probe.py: test whether torch and Triton work on the GPUs here; print one line of JSON.
 
-    python core/probe.py          # {"gpus": 2, "why": ""}; `why` is the reason if torch sees fewer
+    python core/probe.py          # {"gpus": 2, "why": ""}; `why` is the error, if any
     python core/probe.py triton   # compiles a Triton kernel too, because vLLM's sampler needs it
 
 core/sweep.py starts this script with the interpreter of the runs. Triton reads the source of a

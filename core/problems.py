@@ -105,7 +105,7 @@ def over_distinct(values, same):
     distinct problem gets m + (D / P) sum(value - m) of its copies."""
     if not same:
         return values
-    import numpy as np
+    import numpy as np  # here, because the plan of a sweep needs only the standard library
     first, which = np.unique(same, return_inverse=True)
     mean, each = values.mean(-1, keepdims=True), np.eye(len(first), dtype=np.float32)[which]
     return mean + (values - mean) @ each * (len(first) / len(which))
