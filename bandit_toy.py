@@ -42,9 +42,9 @@ SHARPNESS = 5  # size of the base model's logits; larger: pass rates nearer to 0
 POOL = 2048    # problems in the world's pool; a run trains on D
 
 
-# --------------------------------------------------------------------------------------------------
-# One problem: a tabular softmax. theta (R, K): the logits of R independent repetitions over K
-# responses. right (K,): whether each response is right
+# ---- One problem: a tabular softmax --------------------------------------------------------------
+# theta (R, K): the logits of R independent repetitions over K responses. right (K,): whether each
+# response is right
 
 def sampled_gradient(theta, right, n, rng):
     """Return the mean of r grad log pi over n rollouts (R, K), without a baseline. Its expectation
@@ -100,9 +100,9 @@ def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     return left
 
 
-# --------------------------------------------------------------------------------------------------
-# Many problems. Letters in shapes: P problems, d decisions of K choices, F features. An array of
-# probabilities has shape (K, P, d)
+# ---- Many problems -------------------------------------------------------------------------------
+# Letters in shapes: P problems, d decisions of K choices, F features. An array of probabilities
+# has shape (K, P, d)
 
 def make_world(cfg):
     """Return dict(x, base, answer) of all problems, the validation problems first: feature vectors
@@ -231,8 +231,7 @@ def train(cfg):
         part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
 
 
-# --------------------------------------------------------------------------------------------------
-# A sweep
+# ---- A sweep -------------------------------------------------------------------------------------
 
 def in_parallel(function, *columns):
     """Return list(map(function, *columns)), with one process per core and a progress bar."""

@@ -43,8 +43,7 @@ FEW = 20     # a split with fewer training problems gets a warning
 SURE = 0.95  # a problem's level is known if it has this probability
 
 
-# -------------------------------------------------------------------------------------------------
-# Difficulty
+# ---- Difficulty ----------------------------------------------------------------------------------
 
 @functools.lru_cache(None)
 def level_of(correct, drawn, total):
@@ -254,8 +253,7 @@ def write_all(folder, cfg):
           "difficulty not measured")
 
 
-# -------------------------------------------------------------------------------------------------
-# Mixtures of splits
+# ---- Mixtures of splits --------------------------------------------------------------------------
 
 # The paper's mixtures; its Hard is our `extreme`. A mixture takes a problem from each split in turn
 MIXTURES = dict(hard=["extreme"], dual=["extreme", "level_easy"],
@@ -300,8 +298,7 @@ def main_mix(argv):
         print(f"{path}: {len(problems)} problems")
 
 
-# -------------------------------------------------------------------------------------------------
-# From the problem file to the splits
+# ---- From the problem file to the splits ---------------------------------------------------------
 
 def draw_histogram(rates, samples, path, title):
     """Draw a histogram of pass rates, with the bands as colours."""

@@ -44,8 +44,7 @@ from core.probe import first_line
 from core.problems import encode, read_problems, set_hash, subset
 
 
-# -------------------------------------------------------------------------------------------------
-# The mathematics: pure functions. They need torch, and `random` for batch_indices
+# ---- The mathematics: pure functions. They need torch, and `random` for batch_indices ------------
 
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
@@ -152,8 +151,7 @@ def batch_indices(step, B_p, D, seed):
     return [order[visit // D][visit % D] for visit in visits]
 
 
-# -------------------------------------------------------------------------------------------------
-# Forward passes over prompts and responses
+# ---- Forward passes over prompts and responses ---------------------------------------------------
 
 def micro_batches(lengths, micro_tokens, packed=False):
     """Cut rows into micro-batches, lists of row indices, the longest rows first.
@@ -278,8 +276,7 @@ def check_engine(gap, cfg, device):
                        f"{gap:.2g} on average in the first update, which is not rounding")
 
 
-# -------------------------------------------------------------------------------------------------
-# One update
+# ---- One update ----------------------------------------------------------------------------------
 
 def gather_batch(batch):
     """Return (prompts, rewards (P, n), length (P n,), tokens, logps) of the whole batch, on every
@@ -510,8 +507,7 @@ def update(learner, batch, cfg):
     return update_fields(sums, N, cfg["updates"]) | dict(grad_norm=sum(norms) / len(norms))
 
 
-# -------------------------------------------------------------------------------------------------
-# The run
+# ---- The run -------------------------------------------------------------------------------------
 
 def memory_settings(model, cfg, device, engine_name):
     """Return (cfg with the memory keys decided for a GPU, whether vLLM stays awake during updates),

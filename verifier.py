@@ -21,8 +21,7 @@ import traceback
 
 from core.sandbox import ERROR, LIBRARIES, TIMEOUT, BadInput, check
 
-# -------------------------------------------------------------------------------------------------
-# Rewards
+# ---- Rewards -------------------------------------------------------------------------------------
 
 def exact(problem, text, cfg):
     """Return 1.0 if the text after the last '#' is the problem's answer, else 0.0."""
@@ -43,8 +42,7 @@ def reasoning_gym_reward(problem, text, cfg):
 REWARDS = dict(math=math_reward, exact=exact, reasoning_gym=reasoning_gym_reward)
 
 
-# -------------------------------------------------------------------------------------------------
-# Grading
+# ---- Grading -------------------------------------------------------------------------------------
 
 def grade(problems, rollouts, tokenizer, cfg):
     """Return the rewards of engine.generate's n rollouts for P problems, (P, n) float32, and

@@ -32,8 +32,7 @@ class Stopped(Exception):
     """Raised during generation if the process was asked to stop."""
 
 
-# -------------------------------------------------------------------------------------------------
-# The engines
+# ---- The engines ---------------------------------------------------------------------------------
 
 def set_threads(cfg):
     """Set how many threads torch will use, and let idle threads sleep, before torch is imported.
@@ -343,8 +342,7 @@ def rollout_seed(*key):
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-# -------------------------------------------------------------------------------------------------
-# Decoding with transformers
+# ---- Decoding with transformers ------------------------------------------------------------------
 
 def sample_tokens(logits, u, temperature, top_p):
     """Sample a token per row of logits (R, V) by inverse CDF; return ids (R,) and log-probs (R,).

@@ -38,8 +38,7 @@ def answer(text, most=1024):
     return inside if len(inside) > most else ""
 
 
-# -------------------------------------------------------------------------------------------------
-# From an answer's text to the LaTeX that math-verify reads
+# ---- From an answer's text to the LaTeX that math-verify reads -----------------------------------
 
 CHARACTERS = {i: chr(i - 0xfee0) for i in range(0xff01, 0xff5f)} | str.maketrans({  # full-width
     **dict(zip("−–—⁄∕÷、。′’º⟨⟩\u3000\xa0\u2009\u202f", "---///,.''°()    ")), "″": "''",
@@ -202,8 +201,7 @@ def normalize(text):
     return text
 
 
-# -------------------------------------------------------------------------------------------------
-# Verdicts
+# ---- Verdicts ------------------------------------------------------------------------------------
 
 WARM = [(r"\frac{1}{2}", "0.6"), (r"\sqrt{8}", r"3\sqrt{2}"), ("x^2-1", "(x+1)^2"),
         (r"\sin x", r"\cos x"), ("x=5", "y=5"), ("x>2", "x<2"), (r"[1,2]\cup[2,3]", "[1,2]"),

@@ -36,8 +36,7 @@ def notify(text):
         print(text, file=sys.stderr)
 
 
-# -------------------------------------------------------------------------------------------------
-# Loading
+# ---- Loading -------------------------------------------------------------------------------------
 
 def check_model_path(path):
     """Return `path` if it is a transformers folder, checkpoint or hub name, else raise BadInput."""
@@ -280,8 +279,7 @@ def load_critic(path, device="cpu"):
     return critic
 
 
-# -------------------------------------------------------------------------------------------------
-# Logits: from the last hidden state to the vocabulary
+# ---- Logits: from the last hidden state to the vocabulary ----------------------------------------
 
 class BodyOutput(tuple):
     """The output of what replaces a model's body in `logits_of`: item 0 and `last_hidden_state`
@@ -322,8 +320,7 @@ def layer_list(model):
                    "checkpointing need; use one process and --activation_checkpointing=false")
 
 
-# -------------------------------------------------------------------------------------------------
-# Many ranks: torchrun starts one process per GPU, or several on a CPU (gloo)
+# ---- Many ranks: torchrun starts one process per GPU, or several on a CPU (gloo) -----------------
 
 def start_ranks(device):
     """Return the device of this rank, after joining the process group of torchrun, if any."""
@@ -392,8 +389,7 @@ def checkpoint_activations(model):
         layer.training = True
 
 
-# -------------------------------------------------------------------------------------------------
-# Checkpoints: safetensors (torch.distributed.checkpoint), config, tokenizer and state.json
+# ---- Checkpoints: safetensors (torch.distributed.checkpoint), config, tokenizer and state.json ---
 
 @contextlib.contextmanager
 def disk_errors(folder):

@@ -42,8 +42,7 @@ NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|not ?found|nan|n/a|null|tbd|"
                      r"see (?:the )?solution|[-?.\[\]\s]*)[.}]*")
 
 
-# --------------------------------------------------------------------------------------------------
-# The source: a name -> a file -> rows
+# ---- The source: a name -> a file -> rows --------------------------------------------------------
 
 def fetch(source, revision, folder):
     """Return the path of --source, downloaded if it is on the hub, or raise BadInput."""
@@ -214,8 +213,7 @@ def question_and_prompt(prompt):
     return question.strip() or prompt, "" if is_mixed else shown
 
 
-# --------------------------------------------------------------------------------------------------
-# From rows to problems. Each step adds to `counts`, {word of LEFT_OUT or CHANGED: rows}
+# ---- From rows to problems. Each step adds to `counts`, {word of LEFT_OUT or CHANGED: rows} ------
 
 def make_problems(rows, columns, name, counts):
     """Return the problems of rows. An id has the row's number. columns: see `pick_columns`."""
@@ -286,8 +284,7 @@ def within_limit(problems, cfg, counts):
     return kept
 
 
-# --------------------------------------------------------------------------------------------------
-# The script of a data folder
+# ---- The script of a data folder -----------------------------------------------------------------
 
 def read_against(cfg):
     """Return the problems of the --against files. If AIME24's default file is missing, make it."""

@@ -31,8 +31,7 @@ from core.pool import handle_signals, last_line, pool
 from core.problems import read_problems
 import verifier
 
-# --------------------------------------------------------------------------------------------------
-# Cells and plans
+# ---- Cells and plans -----------------------------------------------------------------------------
 
 def cells(cfg):
     """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts,
@@ -113,8 +112,7 @@ def sweep_config(preset, argv):
     return cfg
 
 
-# --------------------------------------------------------------------------------------------------
-# Training commands, and the GPUs on which each runs
+# ---- Training commands, and the GPUs on which each runs ------------------------------------------
 
 def python():
     """Return the Python interpreter that runs all stages: $PYTHON or the one in .venv."""
@@ -252,8 +250,7 @@ def check_gpus(cfg):
                        "on the CPU" + ", --engine=hf without Triton" * ("Triton" in seen["why"]))
 
 
-# --------------------------------------------------------------------------------------------------
-# The runs
+# ---- The runs ------------------------------------------------------------------------------------
 
 def print_price(preset, cfg, file=sys.stdout):
     """Print the cost of a sweep before it starts, unless it trains on a CPU."""

@@ -41,8 +41,7 @@ HOW = dict(metric="avg@4", set="val", window=LATE, share=1)  # keys that a side 
 ORDER = "confirmed", "contradicted", "underpowered", "shown"
 
 
-# --------------------------------------------------------------------------------------------------
-# Logs
+# ---- Logs ----------------------------------------------------------------------------------------
 
 def read_run(study, lines):
     """Return a run from the lines of its log."""
@@ -113,8 +112,7 @@ def shared_seeds(*groups):
     return sorted(set.intersection(*(set(of) for cells in groups for of in cells.values())))
 
 
-# --------------------------------------------------------------------------------------------------
-# Differences and their intervals
+# ---- Differences and their intervals -------------------------------------------------------------
 
 def folds(S):
     """Return [(chosen, scored)]: each seed is scored with cells that the other seeds chose."""
@@ -219,8 +217,7 @@ def tuned_verdict(c, table, claim, gained):
     return verdict, factor, ""
 
 
-# --------------------------------------------------------------------------------------------------
-# Verdicts. A judge returns dict(verdict, number, needs, runs)
+# ---- Verdicts. A judge returns dict(verdict, number, needs, runs) --------------------------------
 
 def points(c, sign=1):
     """Return an interval in points, 100 times the reward."""

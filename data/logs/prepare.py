@@ -69,8 +69,7 @@ def by_step(pairs, path):
     return rows
 
 
-# --------------------------------------------------------------------------------------------------
-# Readers: a path -> {run's name: [(step, {metric: value})]}
+# ---- Readers: a path -> {run's name: [(step, {metric: value})]} ----------------------------------
 
 def read_verl(path):
     return {str(path): [(r.get("step"), r.get("data", {})) for r in read_log(path)]}
@@ -111,8 +110,7 @@ def read_csv(path):
 READERS = dict(verl=read_verl, trl=read_trl, wandb=read_csv)
 
 
-# --------------------------------------------------------------------------------------------------
-# A run, {step: {metric: number}} -> the records of log.jsonl
+# ---- A run, {step: {metric: number}} -> the records of log.jsonl ---------------------------------
 
 def validation_column(names, chosen):
     """Return the column of the mean validation reward. Raise BadInput if it is not unique."""
