@@ -142,7 +142,7 @@ FREE = {*RUNNING, *"""data split C B_max problems measure s_zero n_val runs out
                       ns bps seeds lrs view metric unit eval_set epochs""".split()}
 # {key: (least, largest value)}. All other numbers must be 0 or more
 TINY, INF = 1e-12, math.inf
-LIMITS = dict.fromkeys("""B_p C k samples s updates max_prompt_tokens max_new_tokens gen_batch
+LIMITS = dict.fromkeys("""B_p k samples s updates max_prompt_tokens max_new_tokens gen_batch
                           micro_tokens micro_logits verify_bytes""".split(), (1, INF)) | dict(
     n=(2, INF), eps_low=(0, 1), gamma=(0, 1), lam=(0, 1), gpu_memory=(0, 1), top_p=(TINY, 1),
     temperature=(TINY, 2), verify_s=(TINY, 3600), lr_base=(TINY, INF))
@@ -185,8 +185,7 @@ def entry(main):
     sys.exit(code)
 
 
-# --------------------------------------------------------------------------------------------------
-# The command line
+# ---- The command line ----------------------------------------------------------------------------
 
 def cast(key, value, keys=config):
     """Return `value`, a string or a JSON value, converted to the type of keys[key]. 1e6 is an int,
@@ -347,8 +346,7 @@ def check(cfg):
          "expected avg@k, best@k, worst@k or reward, as in --metric=best@4"))
 
 
-# --------------------------------------------------------------------------------------------------
-# What is derived from the dict: updates, lr and the run's identity
+# ---- What is derived from the dict: updates, lr and the run's identity ---------------------------
 
 def derive(cfg):
     """Return dict(B, M, lr, run): rollouts per update, updates, learning rate for the rollouts in

@@ -7,8 +7,7 @@
 
 The law is the paper's log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b (section 4). Whether n*
 rises at all is tested on the runs, by core.stats.verdict. Writes prescription.csv and law.png, or
-law_NAME.png for --points=NAME.csv. --points works in a copy of only this file, which draws a
-figure if core/plots.py is copied too.
+law_NAME.png for --points=NAME.csv. --points works, without the figure, in a copy of only this file.
 """
 import argparse
 import csv
@@ -22,26 +21,20 @@ from scipy.optimize import least_squares
 from scipy.special import expit
 
 try:
-    from core import plots
-    from core.plots import format_si
-except ModuleNotFoundError:  # copied alone, for --points
-    plots, format_si = None, "{:.4g}".format
-try:
     import frontier
-    from config import BadInput, cast, complete, derive, entry
-    from core import stats
+    from config import BadInput, complete, derive, entry
+    from core import plots, stats
     from core.log import save_csv
-    from core.runs import per_problem
+    from core.plots import format_si
     from core.sweep import command, sweep_command
-except ModuleNotFoundError:
-    frontier, BadInput = None, ValueError
+except ModuleNotFoundError:  # copied alone, for --points
+    frontier, format_si = None, "{:.4g}".format
 
 BUDGETS = 1 / 8, 1 / 4, 1 / 2, 1, 2, 4   # rows of the table, as multiples of the largest budget
 COLUMNS = "metric panel C status B_p n M epochs lr lr_base reward lo hi hours tied".split()
 
 
-# --------------------------------------------------------------------------------------------------
-# The law
+# ---- The law -------------------------------------------------------------------------------------
 
 def fit_law(C, n):
     """Return the law through points C, n (E,) as dict(L, k, x0, b, plateau, why, curve). The
@@ -79,13 +72,11 @@ def fit_law(C, n):
 def law_of(t, p, view):
     """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
     seed, and with the test of core.stats.verdict if all cells have one B_p."""
-    def fit(star):
-        return fit_law(star["C"], star["n"]) if star else fit_law([], [])
-    law, seeds = fit(p["star"]), {r["seed"] for r in p["runs"]}
-    if law["curve"] and len(seeds) > 1:
-        less = [fit(frontier.n_star([r for r in p["runs"] if r["seed"] != s], p["rows"][-1]["C"]))
-                for s in seeds]
-        plateaus = [f["plateau"] for f in less if "plateau" in f]
+    seeds, last = {r["seed"] for r in p["runs"]}, p["rows"][-1]["C"]
+    rest = [[r for r in p["runs"] if r["seed"] != s] for s in seeds if len(seeds) > 1]
+    law, *less = [fit_law(star["C"], star["n"]) for star in
+                  [p["star"], *(frontier.n_star(runs, last) for runs in rest)]]
+    if plateaus := [f["plateau"] for f in less if "plateau" in f]:
         law["plateau_range"] = min(plateaus), max(plateaus)
     return law | (stats.verdict(t, p["of"]) if view == "fixed_Bp" else {})
 
@@ -131,23 +122,7 @@ def verdict_text(law):
             f"C = {format_si(a['C'][0])} to {format_si(a['C'][1])}; {decide}")
 
 
-def by_mode(runs, groups):
-    """Return {panel: lines} for {panel: cells}: the verdicts by the halves of avg@k = (best@2 +
-    worst@2) / 2: coverage, one of two rollouts is right, and sharpening, both are (section 4.1)."""
-    lines = dict.fromkeys(groups, "")
-    for mode, metric in (("coverage", "best@2"), ("sharpening", "worst@2")):
-        t = stats.table([r | dict(reward=per_problem(r["evals"], metric)) for r in runs])
-        for name, of in groups.items():
-            law = stats.verdict(t, of)
-            if law["p"] is not None:
-                early, late = (", ".join(map(str, law["sets"][w])) for w in (0, -1))
-                lines[name] += (f"  by {mode} ({metric}): {law['verdict']} (p = {law['p']:.2g}), "
-                                f"n = {early} early, {late} late\n")
-    return lines
-
-
-# --------------------------------------------------------------------------------------------------
-# What to run
+# ---- What to run ---------------------------------------------------------------------------------
 
 def in_unit(runs, x, spent, unit):
     """Return what the runs had spent of `unit` when they had spent x of `spent`, on average. Beyond
@@ -182,18 +157,12 @@ def prescribe(t, p, C, epochs=0):
     return row if M else None
 
 
-def tables(t, panels, view, asked, epochs=0):
-    """Return {name: (panel, rows)}: what to run at several budgets and at C = `asked`, with any
-    cell, or with those of each B if view=fixed_B."""
-    if view == "fixed_Bp":
-        panels = dict(joint=frontier.panel(t, range(len(t.cells))))
-    out = {}
-    for name, p in panels.items():
-        low, high = (p["rows"][k]["C"] for k in (0, -1))
-        budgets = {asked or high, *(high * f for f in BUDGETS if high * f >= low
-                                    and not (epochs and f > 1))}
-        out[name] = p, [*filter(None, (prescribe(t, p, C, epochs) for C in sorted(budgets)))]
-    return out
+def table_rows(t, p, asked, epochs=0):
+    """Return the rows of a panel: what to run at several budgets and at C = `asked` (0 = none)."""
+    low, high = (p["rows"][k]["C"] for k in (0, -1))
+    budgets = {asked or high, *(high * f for f in BUDGETS if high * f >= low
+                                and not (epochs and f > 1))}
+    return [*filter(None, (prescribe(t, p, C, epochs) for C in sorted(budgets)))]
 
 
 def table_lines(t, rows, axis):
@@ -246,13 +215,12 @@ def surer(t, p, row, folder):
         bps, ns = [B_p], [following]
     elif ties:
         gap, problems, runs = stats.difference(t, row["cell"], ties[0], row["budget"])
-        error = stats.Z * math.hypot(problems, runs)
         room = max(gap ** 2 - (stats.Z * problems) ** 2, 1e-9)  # more seeds leave the problems
         more = more_seeds(len(seeds), (stats.Z * runs) ** 2 / room)
         if more > 20:
             return None
         reason = (f"{plots.plural(more, 'more seed')} of the tied cells, which differ by "
-                  f"{100 * gap:.1f} +- {100 * error:.1f} points")
+                  f"{100 * gap:.1f} points")
         bps, ns = (sorted({t.cells[i][k] for i in row["tied"]}) for k in (0, 1))
         seeds = range(seeds[-1] + 1, seeds[-1] + 1 + more)
     else:
@@ -262,22 +230,22 @@ def surer(t, p, row, folder):
                                  bps=bps, ns=ns, seeds=seeds)
 
 
-# --------------------------------------------------------------------------------------------------
-# Your own points
+# ---- Your own points -----------------------------------------------------------------------------
 
 def read_points(path):
-    """Return (C (E,), n (E,)) of a CSV with these columns, in order of C."""
+    """Return (path, C (E,), n (E,)) of a CSV with these columns, in order of C, for argparse."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
         points = np.array(sorted((float(r["C"]), float(r["n"])) for r in rows), float)
     except (OSError, KeyError, ValueError, TypeError, csv.Error) as e:
-        raise BadInput(f"--points={path}: no columns C and n with numbers ({e})") from None
+        raise argparse.ArgumentTypeError(
+            f"{path}: no columns C and n with numbers ({e})") from None
     if len({r.get("panel") for r in rows}) > 1:
-        raise BadInput(f"--points={path}: several panels; keep the rows of one")
+        raise argparse.ArgumentTypeError(f"{path}: several panels; keep the rows of one")
     if len(points) < 5 or not (np.isfinite(points) & (points > 0)).all():
-        raise BadInput(f"--points={path}: expected five or more points, all C and n above 0")
-    return points.T
+        raise argparse.ArgumentTypeError(f"{path}: expected five or more points, C and n above 0")
+    return Path(path), *points.T
 
 
 def report_points(words):
@@ -285,38 +253,35 @@ def report_points(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=argparse.SUPPRESS, allow_abbrev=False)
-    parser.add_argument("--points", required=True, help="CSV file with columns C and n")
+    parser.add_argument("--points", required=True, type=read_points, help="CSV of C and n")
     parser.add_argument("--C", type=float, default=[], nargs=1, help="a budget to prescribe for")
     parser.add_argument("--B_p", type=int, default=32, help="problems per batch (default 32)")
     parser.add_argument("--out", help="folder of the figure (default: that of the CSV file)")
     given = parser.parse_args(words)
     if given.B_p < 1 or not all(0 < budget < math.inf for budget in given.C):
         parser.error(f"{' '.join(words)}: --C and --B_p must be finite and above 0")
-    B_p, (C, n) = given.B_p, read_points(given.points)
+    B_p, (path, C, n) = given.B_p, given.points
     law = fit_law(C, n)
     print(law_text(law))
     for budget in sorted({*given.C, C[-1], 4 * C[-1]}):
         best = max(round(2 ** law["curve"](budget) if law["curve"] else n[-1]), 1)
         print(f"C = {format_si(budget)}: B_p = {B_p}, n = {best}, M = {budget // (B_p * best):.0f}"
               + " (n of the last point)" * (not law["curve"]))
-    if plots:
-        out = Path(given.out or Path(given.points).parent)
+    if frontier:
+        out = Path(given.out or path.parent)
         out.mkdir(parents=True, exist_ok=True)
-        path = out / f"law_{Path(given.points).stem}.png"
+        path = out / f"law_{path.stem}.png"
         rows = [dict(C=budget, n=m) for budget, m in zip(C, n)]
         plots.law(None, dict(points=dict(rows=rows, law=law)), [], "rollouts", path)
         print(f"figure: {path}")
 
 
 def main(argv):
-    if any(word.startswith("--points=") for word in argv) or frontier is None:
+    if any(word.startswith("--points=") for word in argv):
         return report_points(argv)
-    own = dict(points=("", "CSV file with columns C, n: fit the law to it, not to a sweep"))
-    given = [word[4:] for word in argv if word.startswith("--C=")]
-    cfg = frontier.settings([word for word in argv if word[:4] != "--C="], __doc__, own)
-    asked = cast("C", given[-1], dict(C=0.5)) if given else None  # GPU-hours, so not only an int
-    if given and asked <= 0:
-        raise BadInput(f"--C={given[-1]}: expected a budget above 0")
+    own = dict(points=("", "CSV file with columns C, n: fit the law to it, not to a sweep"),
+               C=(0.0, "budget of the row to run, in `unit`; 0 = the largest of the sweep"))
+    cfg = frontier.settings(argv, __doc__, own)
     view, metric = cfg["view"], cfg["metric"]
     if view not in frontier.PANELS:
         raise BadInput(f"--view={view}: drawn by frontier.py; choose {', '.join(frontier.PANELS)}")
@@ -324,25 +289,23 @@ def main(argv):
     t, panels, dropped = frontier.analyse(cfg)
     for panel in panels.values():
         panel["law"] = law_of(t, panel, view)
-    found = tables(t, panels, view, asked, cfg["epochs"])
-    p, rows = list(found.values())[-1]  # of the largest B
-    row = next((r for r in rows if r["C"] == (asked or p["rows"][-1]["C"])), None)
+    # with any cell, or with those of the largest B
+    name, p = ("joint", frontier.panel(t, range(len(t.cells)))) if view == "fixed_Bp" else (
+        list(panels.items())[-1])
+    rows = table_rows(t, p, cfg["C"], cfg["epochs"])
+    row = next((r for r in rows if r["C"] == (cfg["C"] or p["rows"][-1]["C"])), None)
     if row is None:
-        raise BadInput(f"--C={asked:g} is below one update of the best cell; give a larger C")
+        raise BadInput(f"--C={cfg['C']:g} is below one update of the best cell; give a larger C")
     save_csv(folder / f"prescription{suffix}.csv", COLUMNS,
              (r | dict(metric=metric, panel=name, tied=plots.cells_text(t, r["tied"]))
-              for name, (_, rs) in found.items() for r in rs))
+              for r in rows))
     plots.law(t, panels, rows if view != "fixed_B" else [], cfg["unit"],
               folder / f"law{suffix}.png")
 
-    _, samples, columns = t.runs[0]["task"]
-    halves = view == "fixed_Bp" and metric.startswith("avg@") and columns > 1 and samples > 1
-    modes = by_mode(t.runs, {name: x["of"] for name, x in panels.items()}) if halves else {}
     print("Does the best n rise with the budget?")
     for name, panel in panels.items():
         print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(panel['law'])}", 118,
                             initial_indent="  ", subsequent_indent="  "))
-        print(modes.get(name, ""), end="")
     axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
     print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")
@@ -361,10 +324,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    if frontier:
-        entry(main)
-    try:
-        main(sys.argv[1:])
-    except (BadInput, OSError) as e:
-        print(f"fit_sigmoid.py: {e}", file=sys.stderr)
-        sys.exit(2)
+    entry(main) if frontier else report_points(sys.argv[1:])

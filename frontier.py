@@ -22,24 +22,20 @@ from core import plots, stats
 from core.log import save_csv
 from core.runs import read_sweep
 
-BIN = 0.005  # the width of a bin of rewards, see `record_breaking`
+BIN = 0.005  # the width of a bin of rewards, see `records`
 COLUMNS = "panel C B_p n lr_base reward lo hi tied".split()
 PANELS = ("fixed_Bp", "fixed_B", "joint")  # the views of this file; tools/views.py has the others
 
 
-# --------------------------------------------------------------------------------------------------
-# The paper's method (section 4)
-
-def record_breaking(reward):
-    """Return a mask (E,): whether a reward, in bins of width BIN, is above all earlier ones."""
-    bins = np.floor(np.asarray(reward) / BIN + 1e-9)
-    return bins > np.concatenate([[-np.inf], np.maximum.accumulate(bins)[:-1]])
-
+# ---- The paper's method (section 4) --------------------------------------------------------------
 
 def records(run):
-    """Return the record-breaking points [(C, reward)] of a run, without those at C = 0."""
+    """Return the record-breaking points [(C, reward)] of a run after C = 0: rewards that are, in
+    bins of width BIN, above all earlier ones."""
     y = run["reward"].mean(1)
-    return [(C, v) for C, v, new in zip(run["C"], y, record_breaking(y)) if new and C > 0]
+    bins = np.floor(y / BIN + 1e-9)
+    before = np.concatenate([[-np.inf], np.maximum.accumulate(bins)[:-1]])
+    return [(C, v) for C, v, new in zip(run["C"], y, bins > before) if new and C > 0]
 
 
 def sigmoid(x, low, rise, k, x0):
@@ -62,7 +58,7 @@ def fit_curve(C, reward):
 
 
 def n_star(runs, last=np.inf):
-    """Return the paper's n*(C), C up to `last`, as dict(C (G,), curves {n: (G,)}, n (G,)), or None.
+    """Return the paper's n*(C), C up to `last`, as dict(C (G,), curves {n: (G,)}, n (G,)).
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
     each (B_p, n), if there are points; take the highest of each n, and n* by `interpolate_n`.
@@ -78,7 +74,7 @@ def n_star(runs, last=np.inf):
             y = sigmoid(np.log10(C), *fit_curve(*np.array(sorted(points)).T))
             curves[n] = np.maximum(curves.get(n, y), y)
     if first >= last or not curves:
-        return None
+        return dict(C=[], curves={}, n=[])
     return dict(C=C, curves=curves, n=interpolate_n(curves))
 
 
@@ -95,8 +91,7 @@ def interpolate_n(curves):
     return 2 ** np.where(i == top, (x[i - 1] + x[i]) / 2 + left / (2 * bend), x[top])
 
 
-# --------------------------------------------------------------------------------------------------
-# Our frontier
+# ---- Our frontier --------------------------------------------------------------------------------
 
 def groups(t, view, B_max=0):
     """Return {panel: its cells}, none for a view of tools/views.py. fixed_Bp trades n against M,
@@ -142,9 +137,9 @@ def panel(t, of, whole=False):
 
 
 def settings(argv, doc, own=None):
-    """Return the config. B_max is 0 if the command line does not give it, and the unit of fixed_B
-    is updates."""
-    cfg = parse(["--B_max=0", *argv], doc, own)
+    """Return the config. B_max and C are 0 if the command line does not give them, and the unit of
+    fixed_B is updates."""
+    cfg = parse(["--B_max=0", "--C=0", *argv], doc, own)
     return cfg | (dict(unit="updates") if cfg["view"] == "fixed_B" else {})
 
 
@@ -164,20 +159,6 @@ def analyse(cfg):
     return t, {name: panel(t, of, whole) for name, of in found.items()}, dropped
 
 
-def report_lines(t, panels, dropped):
-    """Yield the report: the runs that were used, and the best n of each panel."""
-    yield f"{plots.plural(len(t.runs), 'run')} used, {len(dropped)} dropped"
-    yield from (f"  dropped {name}: {why}" for name, why in dropped)
-    yield from (f"  {r['status'] or 'unfinished'}: {r['run']} at C = {plots.format_si(r['C'][-1])}"
-                for r in t.runs if r["status"] != "budget")
-    for name, p in panels.items():
-        first, last, axis = p["rows"][0], p["rows"][-1], "M" if name.startswith("B=") else "C"
-        yield f"{name}: best n = {first['n']} at {axis} = {plots.format_si(first['C'])}"
-        yield (f"  at {axis} = {plots.format_si(last['C'])}: B_p = {last['B_p']}, n = {last['n']}, "
-               f"lr_base = {last['lr_base']:g}, {last['reward']:.3f} [{last['lo']:.3f}, "
-               f"{last['hi']:.3f}]; tied: {plots.cells_text(t, last['tied'])}")
-
-
 def main(argv):
     cfg = settings(argv, __doc__)
     folder = Path(cfg["out"] or cfg["runs"])
@@ -192,7 +173,15 @@ def main(argv):
     save_csv(f"{path}.csv", COLUMNS, (row | dict(panel=name, tied=plots.cells_text(t, row["tied"]))
                                       for name, p in panels.items() for row in p["rows"]))
     plots.frontier(t, panels, cfg, f"{path}.png")
-    print(*report_lines(t, panels, dropped), f"figure: {path}.png   numbers: {path}.csv", sep="\n")
+    print(f"{plots.plural(len(t.runs), 'run')} used, {len(dropped)} dropped")
+    print(*(f"  dropped {name}: {why}\n" for name, why in dropped), sep="", end="")
+    for r in (r for r in t.runs if r["status"] != "budget"):
+        print(f"  {r['status'] or 'unfinished'}: {r['run']} at C = {plots.format_si(r['C'][-1])}")
+    for name, p in panels.items():
+        ends = (p["rows"][0], p["rows"][-1])
+        best = ", ".join(f"{row['n']} at {plots.format_si(row['C'])}" for row in ends)
+        print(f"{name}: best n = {best} {cfg['unit']}")
+    print(f"figure: {path}.png   numbers: {path}.csv")
 
 
 if __name__ == "__main__":

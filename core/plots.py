@@ -1,7 +1,6 @@
 """core/plots.py: the two figures of the analysis, and helpers for all figures.
 
-This file imports no other file of isocompute, and matplotlib only when a figure is drawn. To fit a
-CSV on another machine, copy fit_sigmoid.py and this file.
+This file imports no other file of isocompute, and matplotlib only when a figure is drawn.
 """
 import logging
 import math
@@ -100,15 +99,11 @@ def n_axis(ax, ns):
     ax.grid(alpha=0.25, axis="y")
 
 
-def pairs(t, of):
-    """Return the (B_p, n) of cells, sorted."""
-    return sorted({t.cells[i][:2] for i in of})
-
-
 def cells_text(t, of):
     """Return cells as text: their n, or (B_p, n) if the sweep has several B_p."""
     several = len({c[0] for c in t.cells}) > 1
-    return ", ".join(f"({b}, {n})" if several else str(n) for b, n in pairs(t, of))
+    cells = sorted({t.cells[i][:2] for i in of})
+    return ", ".join(f"({b}, {n})" if several else str(n) for b, n in cells)
 
 
 def frontier(t, panels, cfg, path):
@@ -118,7 +113,7 @@ def frontier(t, panels, cfg, path):
     dashes = ["-", "--", ":", "-.", (0, (1, 3)), (0, (8, 2))] * 6
     styles = dict(zip(sorted({c[0] for c in t.cells}), dashes))
     for (name, p), (top, low) in zip(panels.items(), axes.T):
-        for n, B_p in sorted((n, B_p) for B_p, n in pairs(t, p["of"])):
+        for n, B_p in sorted({t.cells[i][1::-1] for i in p["of"]}):
             cells = [i for i in p["of"] if t.cells[i][:2] == (B_p, n)]
             y = np.where(t.alive[cells], t.mean[cells], -np.inf).max(0)  # its best lr_base
             shown = np.isfinite(y) & (t.grid <= p["rows"][-1]["C"] * 1.001)
@@ -154,7 +149,7 @@ def draw_n(ax, t, p):
                 label="range of n tied with the best (90%)")
     C, n = ([row[key] for row in p["rows"]] for key in ("C", "n"))
     ax.step(C, n, "k", lw=2.2, where="post", label="best n")
-    if p["star"]:
+    if p["star"]["curves"]:
         ax.plot(p["star"]["C"], p["star"]["n"], color="C0", lw=1.3,
                 label="n* by the paper's method")
     n_axis(ax, [t.cells[i][1] for i in p["of"]])

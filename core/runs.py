@@ -6,7 +6,6 @@
 A run is a dict with E evaluations of P distinct problems:
   C, rollouts, step, hours (E,)  what was spent, in `unit`; rollouts; updates; GPU-hours, or 0
   reward (E, P)            the metric of each problem; (E, 1) if the log has no counts
-  evals [E]                the log's records, see `per_problem`
   B_p, n, lr_base, seed, config, status, run (its folder's name)
 The files above this one work on these arrays and read no log.
 """
@@ -102,8 +101,8 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
     columns = {name: np.array([r.get(field) or 0 for r in evals], float)
                for name, field in fields.items()}
     return columns | {key: cfg[key] for key in ("B_p", "n", "lr_base", "seed")} | dict(
-        run=path.parent.name, config=cfg, reward=reward, evals=evals, steps=steps,
-        source=head.get("source", ""), D=D,
+        run=path.parent.name, config=cfg, reward=reward, steps=steps, D=D,
+        source=head.get("source", ""),
         status="budget" if len(used) < len(records) else ends[-1],
         problems=evals[0].get("problems") or len(evals[0].get("correct") or ()),
         device=str(head.get("device", "")), data=str(head.get("train_set_hash")),

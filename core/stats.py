@@ -22,8 +22,7 @@ Z = 1.645                # for 90% intervals
 TIE, DRAWS, ALPHA = 2, 4000, 0.05  # of the test, see `law_test`
 
 
-# --------------------------------------------------------------------------------------------------
-# One run
+# ---- One run -------------------------------------------------------------------------------------
 
 def on_grid(run, grid, base):
     """Return (G, P): the run's reward at each budget, NaN where it has none.
@@ -50,8 +49,7 @@ def budget_of(run):
     return cfg["C"] * run["C"][-1] / last if whole else 0
 
 
-# --------------------------------------------------------------------------------------------------
-# All runs: one linear model
+# ---- All runs: one linear model ------------------------------------------------------------------
 
 def fit_cells(A, cell, seed):
     """Fit reward = cell + seed to A (R, W, P), runs x budgets x problems. Return a namespace:
@@ -147,8 +145,7 @@ def smooth(t, y, of):
     return y
 
 
-# --------------------------------------------------------------------------------------------------
-# Cells at one budget
+# ---- Cells at one budget -------------------------------------------------------------------------
 
 def difference(t, a, b, j):
     """Return (gap, problems, runs): cell a minus cell b at budget j, and two standard errors."""
@@ -179,11 +176,9 @@ def tied(t, j, of):
     top, of = best(t, j, of), [i for i in of if not np.isnan(t.mean[i, j])]
     level = 0.9 ** (1 / max(len(of) - 1, 1))
     q, z = stats.t.ppf(level, t.df[j]), stats.norm.ppf(level)
-
-    def is_tied(i):
-        gap, problems, runs = difference(t, top, i, j)
-        return gap <= math.hypot(z * problems, q * runs)
-    return [i for i in of if is_tied(i)]
+    gaps = {i: difference(t, top, i, j) for i in of}
+    return [i for i, (gap, problems, runs) in gaps.items()
+            if gap <= math.hypot(z * problems, q * runs)]
 
 
 def half_width(t, i, j):
@@ -223,8 +218,7 @@ def nan_mean(y):
     return np.ma.masked_invalid(y).mean(0).filled(np.nan)
 
 
-# --------------------------------------------------------------------------------------------------
-# Does the best n rise with the budget?
+# ---- Does the best n rise with the budget? -------------------------------------------------------
 
 def windows(t, of):
     """Return (A (R, W, P), n (R,), seed (R,), C [(first, last)]), rewards by n, seed and window, or

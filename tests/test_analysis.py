@@ -155,7 +155,7 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
          if r["type"] != "eval" or r["step"] <= last else None)
     t = stats.table(runs.read_sweep(logs[1], epochs=1)[0])  # it diverged after this epoch
     assert "diverged" not in {r["status"] for r in t.runs}
-    rows = fit.tables(t, {}, "fixed_Bp", None, epochs=1)["joint"][1]
+    rows = fit.table_rows(t, frontier.panel(t, range(len(t.cells))), 0, epochs=1)
     assert max(row["epochs"] for row in rows) <= 1 and rows[-1]["C"] <= t.grid[-1]
 
 
@@ -332,7 +332,8 @@ def test_what_the_test_cannot_use():
 
 def test_record_breaking_points():
     reward = [0.2, 0.2, 0.204, 0.21, 0.1, 0.2149, 0.3]
-    assert [*frontier.record_breaking(reward)] == [1, 0, 0, 1, 0, 0, 1]
+    points = frontier.records(dict(C=np.arange(7), reward=np.array(reward)[:, None]))
+    assert points == [(3, 0.21), (6, 0.3)]  # the first one is at C = 0
 
 
 def test_sigmoids_and_n_star_of_the_paper():
@@ -369,8 +370,7 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
         with open(tmp_path / f"{name}.csv") as file:
             rows = list(csv.DictReader(file))
         assert list(dict.fromkeys(r["panel"] for r in rows)) == panels
-        shown = [float(x) for x in re.findall(r"\[(.+), (.+)\]", text)[-1]]
-        assert np.allclose(shown, [float(rows[-1][key]) for key in ("lo", "hi")], atol=1e-3)
+        assert f", {rows[-1]['n']} at {plots.format_si(float(rows[-1]['C']))} " in text
         border = imread(tmp_path / f"{name}.png")[:, [0, -1], :3]
         assert border.min() == 1  # no text is cut off at a side
         said = page(capsys, fit.main, f"--runs={tmp_path}", f"--view={view}")
@@ -385,7 +385,7 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
     assert p["rows"][-1]["C"] == p["star"]["C"][-1] == 400_000 // (16 * 32)
     page(capsys, frontier.main, f"--runs={tmp_path}", "--view=training")
     assert (tmp_path / "frontier_training.png").stat().st_size > 10_000
-    assert len(figures[-1].axes[0].lines) == 3  # the runs of one B_p
+    assert len(figures[-1].axes[0].lines) == 6
     with pytest.raises(BadInput, match="one lr_base"):
         frontier.main([f"--runs={tmp_path}", "--view=lr"])
     save_json(tmp_path / "sweep.json", dict(config=used[0]["config"]))  # has only lr_base=1e-6
@@ -502,7 +502,6 @@ def test_the_report(swept, capsys):
     text = page(capsys, fit.main, f"--runs={swept}", "--C=1e6")
     lines = text.splitlines()
     assert lines[0] == "Does the best n rise with the budget?" and lines[1].startswith("  B_p = 32")
-    assert re.search(r"by coverage \(best@2\): rises .*\n  by sharpening \(worst@2\): rises", text)
     rows = [line.split() for line in lines if re.match(r" +[\d.]+[kM]\*? +\d", line)]
     assert [r[0] for r in rows] == ["250k", "500k", "1M", "2M", "4M*", "8M*"]
     for r in rows:
@@ -645,10 +644,12 @@ def test_points_of_a_file(tmp_path, capsys, figures):
     for content, why in (("C,n\n1,2\n", "five or more"), ("a,b\n1,2\n", "columns C and n"),
                          ("C,n\n" + "0,2\n" * 6, "above 0"), ("C,n\n1,x\n", "numbers")):
         path.write_text(content)
-        with pytest.raises(BadInput, match=why):
+        with pytest.raises(SystemExit):
             fit.main([f"--points={path}"])
-    with pytest.raises(BadInput, match="none.csv"):
+        assert why in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         fit.main(["--points=none.csv"])
+    assert "none.csv" in capsys.readouterr().err
 
 
 # ---- Sweeps as users have them -------------------------------------------------------------------
@@ -677,7 +678,7 @@ def test_bad_sweeps_end_in_one_line(tmp_path, logs):
             with pytest.raises(BadInput, match=why) as e:
                 main(words)
             assert "\n" not in str(e.value)
-    for word, why in (("--C=10", "below one update"), ("--C=0", "a budget above 0"),
+    for word, why in (("--C=10", "below one update"), ("--C=-1", "0 or more"),
                       ("--view=training", "drawn by frontier.py")):
         with pytest.raises(BadInput, match=why):
             fit.main([f"--runs={logs[1]}", word])

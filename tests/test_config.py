@@ -129,7 +129,8 @@ def test_every_script_has_help(capsys, name, prepare):
     out = capsys.readouterr().out
     assert not e.value.code and out.startswith(module.__doc__.strip().splitlines()[0])
     assert list(comments()) == list(config) and all(len(c) > 3 for c in comments().values())
-    assert all(f"  --{key}=" in out and text in out for key, text in comments().items())
+    for key, text in comments().items():  # C of fit_sigmoid.py is its own
+        assert f"  --{key}=" in out and (text in out or (name, key) == ("fit_sigmoid", "C"))
 
 
 # ---- config.py: what is derived ------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_the_dict_comes_back_through_json_and_through_a_command(tmp_path, world_
 
 
 @pytest.mark.parametrize("words", [
-    "--n=1", "--n=0", "--B_p=0", "--C=0", "--C=-5", "--temperature=0", "--lr_base=0", "--top_p=0",
+    "--n=1", "--n=0", "--B_p=0", "--C=-5", "--temperature=0", "--lr_base=0", "--top_p=0",
     "--top_p=1.1", "--n_train=1", "--n_train=17", "--k=5", "--k=9 --samples=8",
     "--samples=0", "--verify_s=1e7", "--metric=pass@4", "--metric=avg@0", "--metric=rewards",
     "--ns=2,4", "--seeds=", "--bps=x", "--ns=0", "--ns=1", "--bps=0", "--lrs=1e-4,2e-4", "--lrs=0",

@@ -8,7 +8,6 @@ A field that you add to the log is drawn without a change here. A new view is a 
 config.py.
 """
 import math
-from collections import Counter
 
 import numpy as np
 
@@ -20,18 +19,15 @@ POINTS = 64  # of a curve: the mean of each of so many stretches of updates
 
 
 def training(t, cfg, path):
-    """Draw every logged number over rollouts, for the B_p with the most runs."""
-    runs = [r for r in t.runs if r["steps"]]
-    B_p = Counter(r["B_p"] for r in runs).most_common(1)
-    runs = [r for r in runs if r["B_p"] == B_p[0][0]]
-    fields = dict.fromkeys(key for r in runs for step in r["steps"] for key, value in step.items()
+    """Draw every logged number over rollouts. Colours show only n, not B_p."""
+    fields = dict.fromkeys(key for r in t.runs for step in r["steps"] for key, value in step.items()
                            if is_number(value) and key not in ("step", "rollouts"))
     if not fields:
         raise BadInput(f"--view=training: the logs in {cfg['runs']} have no records of updates")
     rows, cols = math.ceil(len(fields) / 4), min(len(fields), 4)
     fig, axes = plots.canvas(rows, cols, (3.4 * cols, 2.3 * rows))
     for field, ax in zip(fields, axes.flat):
-        for r in runs:
+        for r in t.runs:
             points = [(s["rollouts"], s[field]) for s in r["steps"] if is_number(s.get(field))]
             parts = np.array_split(points, min(POINTS, len(points))) if points else []
             ax.plot([part[-1, 0] for part in parts], [part[:, 1].mean() for part in parts],
@@ -40,7 +36,7 @@ def training(t, cfg, path):
         ax.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
     for ax in axes.flat[len(fields):]:
         ax.axis("off")
-    plots.save(fig, path, f"training over rollouts, $B_p$ = {runs[0]['B_p']}")
+    plots.save(fig, path, "training over rollouts; colours show only n")
 
 
 def lr(t, cfg, path):
