@@ -233,7 +233,7 @@ def surer(t, p, row, folder):
 # ---- Your own points -----------------------------------------------------------------------------
 
 def read_points(path):
-    """Return (path, C (E,), n (E,)) of a CSV with these columns, in order of C, for argparse."""
+    """Return (path, C (E,), n (E,)), the columns C and n of a CSV in order of C, for argparse."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
@@ -256,7 +256,8 @@ def report_points(words):
     parser.add_argument("--points", required=True, type=read_points, help="CSV of C and n")
     parser.add_argument("--C", type=float, default=[], nargs=1, help="a budget to prescribe for")
     parser.add_argument("--B_p", type=int, default=32, help="problems per batch (default 32)")
-    parser.add_argument("--out", help="folder of the figure (default: that of the CSV file)")
+    if frontier:
+        parser.add_argument("--out", help="folder of the figure (default: that of the CSV file)")
     given = parser.parse_args(words)
     if given.B_p < 1 or not all(0 < budget < math.inf for budget in given.C):
         parser.error(f"{' '.join(words)}: --C and --B_p must be finite and above 0")
@@ -268,9 +269,7 @@ def report_points(words):
         print(f"C = {format_si(budget)}: B_p = {B_p}, n = {best}, M = {budget // (B_p * best):.0f}"
               + " (n of the last point)" * (not law["curve"]))
     if frontier:
-        out = Path(given.out or path.parent)
-        out.mkdir(parents=True, exist_ok=True)
-        path = out / f"law_{path.stem}.png"
+        path = Path(given.out or path.parent, f"law_{path.stem}.png")
         rows = [dict(C=budget, n=m) for budget, m in zip(C, n)]
         plots.law(None, dict(points=dict(rows=rows, law=law)), [], "rollouts", path)
         print(f"figure: {path}")
@@ -303,10 +302,10 @@ def main(argv):
               folder / f"law{suffix}.png")
 
     print("Does the best n rise with the budget?")
-    for name, panel in panels.items():
-        print(textwrap.fill(f"{name.replace('=', ' = ')}: {verdict_text(panel['law'])}", 118,
+    for which, panel in panels.items():
+        print(textwrap.fill(f"{which.replace('=', ' = ')}: {verdict_text(panel['law'])}", 118,
                             initial_indent="  ", subsequent_indent="  "))
-    axis = "M updates" if view == "fixed_B" else f"C {cfg['unit']}"
+    axis = f"M updates and {name}" if view == "fixed_B" else f"C {cfg['unit']}"
     print(f"What to run with {axis}; reward = {cfg['eval_set']} {metric} [90% interval]; * = no "
           "evaluation at this budget:", *table_lines(t, rows, axis[0]), sep="\n")
     if not t.runs[0]["source"]:  # train_grpo.py made them

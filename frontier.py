@@ -61,7 +61,8 @@ def n_star(runs, last=np.inf):
     """Return the paper's n*(C), C up to `last`, as dict(C (G,), curves {n: (G,)}, n (G,)).
 
     Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
-    each (B_p, n), if there are points; take the highest of each n, and n* by `interpolate_n`.
+    each (B_p, n) with two or more; take the highest of each n, and n* by `interpolate_n`. Without
+    a curve, all are empty.
     """
     first, last = (max(r["C"][r["C"] > 0][0] for r in runs),
                    min(last, max(r["C"][-1] for r in runs)))
@@ -161,9 +162,7 @@ def analyse(cfg):
 
 def main(argv):
     cfg = settings(argv, __doc__)
-    folder = Path(cfg["out"] or cfg["runs"])
-    path = folder / f"frontier{suffix(cfg)}"
-    folder.mkdir(parents=True, exist_ok=True)
+    path = Path(cfg["out"] or cfg["runs"], f"frontier{suffix(cfg)}")
     t, panels, dropped = analyse(cfg)
     if not panels:
         from tools.views import VIEWS
@@ -179,8 +178,8 @@ def main(argv):
         print(f"  {r['status'] or 'unfinished'}: {r['run']} at C = {plots.format_si(r['C'][-1])}")
     for name, p in panels.items():
         ends = (p["rows"][0], p["rows"][-1])
-        best = ", ".join(f"{row['n']} at {plots.format_si(row['C'])}" for row in ends)
-        print(f"{name}: best n = {best} {cfg['unit']}")
+        best = ", ".join(f"{r['B_p']} x {r['n']} at {plots.format_si(r['C'])}" for r in ends)
+        print(f"{name}: best B_p x n = {best} {cfg['unit']}")
     print(f"figure: {path}.png   numbers: {path}.csv")
 
 

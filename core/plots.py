@@ -1,6 +1,6 @@
 """core/plots.py: the two figures of the analysis, and helpers for all figures.
 
-This file imports no other file of isocompute, and matplotlib only when a figure is drawn.
+It imports matplotlib only when a figure is drawn.
 """
 import logging
 import math
@@ -48,8 +48,9 @@ def canvas(rows, cols, size, **more):
 
 
 def write(fig, path):
-    """Write a figure atomically and close it."""
+    """Write a figure atomically, making its folder, and close it."""
     import matplotlib.pyplot as plt
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     part = f"{path}.{os.getpid()}.png"
     fig.savefig(part, dpi=110)
     os.replace(part, path)
@@ -177,5 +178,4 @@ def law(t, panels, rows, unit, path):
                         label=f"what to run, {status}")
         ax.set_title(name.replace("_p", "$_p$").replace("=", " = "))
         budget_axis(ax, low, high, unit)
-    budget = "M" if unit == "updates" else "C"
-    save(fig, path, f"n*({budget}): the best number of rollouts per problem")
+    save(fig, path, f"n*({'CM'[unit == 'updates']}): the best number of rollouts per problem")

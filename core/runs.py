@@ -6,8 +6,8 @@
 A run is a dict with E evaluations of P distinct problems:
   C, rollouts, step, hours (E,)  what was spent, in `unit`; rollouts; updates; GPU-hours, or 0
   reward (E, P)            the metric of each problem; (E, 1) if the log has no counts
-  B_p, n, lr_base, seed, config, status, run (its folder's name)
-The files above this one work on these arrays and read no log.
+  B_p, n, lr_base, seed, config, status, run (its folder's name), and others, see `read_run`
+The files that import this one work on these arrays and read no log.
 """
 from collections import Counter
 from pathlib import Path

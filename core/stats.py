@@ -76,7 +76,8 @@ def fit_cells(A, cell, seed):
 def table(runs, also=()):
     """Return the sweep as a namespace of arrays: N cells, G budgets, P problems, R runs.
 
-      runs, cells   the runs; [(B_p, n, lr_base)], sorted;  grid (G,): the budgets, with `also`
+      runs, cells   the runs; [(B_p, n, lr_base)], sorted
+      grid (G,)     the budgets: GRID of them, the largest halved up to three times, and `also`
       V             (R, G, P) the runs' rewards;  cell, seed (R,);  reached (R, G): V is the run's
                     own, not carried on from a smaller budget
       each          (N, G, P) the cells' rewards, NaN where a cell has none;  mean (N, G)
@@ -192,9 +193,10 @@ def half_width(t, i, j):
 
 def heldout_reward(t, of):
     """Return (G,): what the choice of the best cell earns, without the winner's curse. For each
-    seed and half of the problems, the other seeds choose a cell on the other half (by `smooth`),
-    and this seed scores it on this half; the mean of all scores. Each choice may be another cell. A
-    cell with one seed is chosen by it as well, so the luck of its run remains."""
+    seed (`own`) and half of the problems, the other seeds choose a cell on the other half, hence
+    the [::-1], by `smooth`, and this seed scores it on this half; the mean of all scores. Each
+    choice may be another cell. A cell with one seed is chosen by it as well (`fallback`), so the
+    luck of its run remains."""
     halves, scores = min(t.V.shape[2], 2), []
     for s in np.unique(t.seed):
         own, others = ([cell_means(t, of, runs, slice(h, None, halves)) for h in range(halves)]

@@ -365,12 +365,13 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
     for view, panels in (("fixed_Bp", ["B_p=8", "B_p=16"]), ("joint", ["joint"]),
                          ("fixed_B", ["B=128", "B=256"])):
         text = page(capsys, frontier.main, f"--runs={tmp_path}", f"--view={view}")
-        assert "6 runs used, 0 dropped" in text and all(f"\n{p}: best n" in text for p in panels)
+        assert "6 runs used, 0 dropped" in text and all(f"\n{p}: best B_p" in text for p in panels)
         name = "frontier" if view == "fixed_Bp" else f"frontier_{view}"
         with open(tmp_path / f"{name}.csv") as file:
             rows = list(csv.DictReader(file))
         assert list(dict.fromkeys(r["panel"] for r in rows)) == panels
-        assert f", {rows[-1]['n']} at {plots.format_si(float(rows[-1]['C']))} " in text
+        B_p, n, C = (float(rows[-1][key]) for key in ("B_p", "n", "C"))
+        assert f", {B_p:.0f} x {n:.0f} at {plots.format_si(C)} " in text
         border = imread(tmp_path / f"{name}.png")[:, [0, -1], :3]
         assert border.min() == 1  # no text is cut off at a side
         said = page(capsys, fit.main, f"--runs={tmp_path}", f"--view={view}")

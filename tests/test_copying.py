@@ -7,7 +7,6 @@ import ast
 import re
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 from conftest import ROOT, capture

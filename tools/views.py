@@ -29,9 +29,10 @@ def training(t, cfg, path):
     for field, ax in zip(fields, axes.flat):
         for r in t.runs:
             points = [(s["rollouts"], s[field]) for s in r["steps"] if is_number(s.get(field))]
-            parts = np.array_split(points, min(POINTS, len(points))) if points else []
-            ax.plot([part[-1, 0] for part in parts], [part[:, 1].mean() for part in parts],
-                    color=plots.colour(r["n"]), lw=1, alpha=0.8, label=f"n = {r['n']}")
+            if points:
+                parts = np.array_split(points, min(POINTS, len(points)))
+                ax.plot([part[-1, 0] for part in parts], [part[:, 1].mean() for part in parts],
+                        color=plots.colour(r["n"]), lw=1, alpha=0.8, label=f"n = {r['n']}")
         ax.set_title(field, fontsize=9)
         ax.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
     for ax in axes.flat[len(fields):]:
