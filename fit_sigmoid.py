@@ -134,23 +134,20 @@ def in_unit(runs, x, spent, unit):
 def prescribe(t, p, C, epochs=0):
     """Return a row of the table, what to run with a budget C, or None below one update: within the
     runs the best cell at C and the held-out reward of choosing so, beyond them the best cell of the
-    nearest budget that a run reached, without a reward. epochs: passes that no row exceeds, 0 = any
-    number."""
+    nearest budget, without a reward. epochs: passes that no row exceeds, 0 = any number."""
     rows = p["rows"]
-    k = nearest = int(np.abs(np.log([row["C"] / C for row in rows])).argmin())
-    while k and not t.alive[p["of"], rows[k]["budget"]].any():
-        k -= 1
-    i, j, B_p, n = (rows[k][key] for key in ("cell", "budget", "B_p", "n"))
+    nearest = rows[np.abs(np.log([row["C"] / C for row in rows])).argmin()]
+    i, j, B_p, n = (nearest[key] for key in ("cell", "budget", "B_p", "n"))
     following, mine = t.grid[j:j + 2][-1], [r for r, c in zip(t.runs, t.cell) if c == i]
-    observed = k == nearest and rows[0]["C"] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
+    observed = rows[0]["C"] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
     # a cell may have ended below its budget; beyond all runs it gets the whole of C
     last = max(r["C"][-1] for r in mine) if observed and not t.alive[i, j] else C
     M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
     D, timed = t.runs[0]["D"], [r for r in mine if r["hours"][-1]] or mine
     M = min(M, int(epochs * D) // B_p) if epochs else M
-    row = rows[k] | dict(
+    row = nearest | dict(
         C=C, status="observed", M=M, epochs=M * B_p / D if D else "",
-        lr=derive(complete(t.runs[0]["config"] | rows[k]))["lr"] or "",
+        lr=derive(complete(t.runs[0]["config"] | nearest))["lr"] or "",
         hours=in_unit(timed, M * B_p * n, "rollouts", "hours") or "")
     if not observed:
         row |= dict(status="extrapolated", reward="", lo="", hi="", tied=[])

@@ -117,7 +117,7 @@ def frontier(t, panels, cfg, path):
         for n, B_p in sorted({t.cells[i][1::-1] for i in p["of"]}):
             cells = [i for i in p["of"] if t.cells[i][:2] == (B_p, n)]
             y = np.where(t.alive[cells], t.mean[cells], -np.inf).max(0)  # its best lr_base
-            shown = np.isfinite(y) & (t.grid <= p["rows"][-1]["C"] * 1.001)
+            shown = np.isfinite(y)
             mixed = len(styles) > 1 and not name.startswith("B_p")  # the panel has several B_p
             best = t.cells[cells[np.nan_to_num(t.mean[cells, -1], nan=-1).argmax()]]
             for r, dots in zip(p["runs"], p["records"]):  # only at its best lr_base

@@ -62,7 +62,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
     """Return the run of a log file: its evaluations of the set `part`, in the first `epochs` passes
     (0 = all). Raise BadInput with the reason if it cannot be used."""
     records = read_log(path)
-    head = next((r for r in reversed(records)
+    head = next((r for r in records
                  if r.get("type") == "header" and isinstance(r.get("config"), dict)), None)
     if head is None:
         raise BadInput("no header")

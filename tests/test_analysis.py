@@ -57,6 +57,7 @@ def test_a_run_is_read_as_written(logs):
         C = runs.read_run(log, unit=unit)["C"]
         assert np.allclose(C, [r["rollouts"] * scale for r in evals]), unit
         assert math.isclose(stats.budget_of(runs.read_run(log, unit=unit)), 200_000 * scale), unit
+    assert stats.budget_of(read | dict(rollouts=read["rollouts"] / 2)) == 0  # cut by --epochs
     for metric, value in (("best@4", lambda c: c > 0), ("worst@4", lambda c: c == 4),
                           ("best@2", lambda c: 1 - (4 - c) * (3 - c) / 12)):
         got = runs.read_run(log, metric)["reward"]
@@ -70,7 +71,8 @@ def test_a_run_is_read_as_written(logs):
 def test_hours_of_thinned_logs_and_of_wall_clock():
     thinned = [dict(step=4, gen_s=1, train_s=2), dict(step=10, gen_s=2, train_s=0)]
     assert runs.hours_of(thinned, 2) == {0: 0, 4: 24 / 3600, 10: 48 / 3600}
-    assert runs.hours_of([dict(step=4, wall_s=7200)], 3) == {0: 0, 4: 6}
+    walls = [dict(step=4, wall_s=3600), dict(step=6, wall_s=7200)]
+    assert runs.hours_of(walls, 3) == {0: 0, 4: 3, 6: 6}
     assert runs.hours_of([dict(step=4)], 1) == {}
 
 
@@ -98,6 +100,7 @@ BAD = {  # how a log is spoilt, and why its run is left out
     "fewer than two evaluations": lambda r: None if r["type"] == "eval" and r["step"] > 40 else r,
     "not counts": changed(correct=[5] * 20), "not counts from": changed(correct=[0.5] * 20),
     "differ in problems": lambda r: r | {k: [1] for k in ["correct"] if r.get("step", 0) > 300},
+    "from 0 to 1": lambda r: {k: r[k] for k in r if k != "correct"} | {"avg@4": 1.2},
     "malformed": changed(correct=[[1], 2]), "other validation problems": changed(set_hash="other"),
     "another config: temperature=0.9": config_of(temperature=0.9),
     "other training problems": lambda r: r | {"train_set_hash": "x"} if "config" in r else r,
@@ -146,7 +149,7 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
         edit(path, lambda r: r | dict(derived=dict(D=1000)) if r["type"] == "header" else r)
     for r in runs.read_sweep(logs[1], epochs=3)[0]:
         assert r["step"][-1] * 32 <= 3000 < (r["step"][-1] + 50) * 32
-    last = runs.read_run(log)["step"][3]  # a pass that ends with an evaluation includes it
+    last = runs.read_run(log)["step"][2]  # a pass that ends with an evaluation includes it
     for path in logs[0].values():
         edit(path, config_of(D=int(last) * 32))
     used, _ = runs.read_sweep(logs[1], epochs=1)
@@ -155,8 +158,8 @@ def test_torn_lines_means_and_epochs(logs, tmp_path):
          if r["type"] != "eval" or r["step"] <= last else None)
     t = stats.table(runs.read_sweep(logs[1], epochs=1)[0])  # it diverged after this epoch
     assert "diverged" not in {r["status"] for r in t.runs}
-    rows = fit.table_rows(t, frontier.panel(t, range(len(t.cells))), 0, epochs=1)
-    assert max(row["epochs"] for row in rows) <= 1 and rows[-1]["C"] <= t.grid[-1]
+    rows = fit.table_rows(t, frontier.panel(t, range(len(t.cells))), 1e9, epochs=1)
+    assert max(row["epochs"] for row in rows) <= 1 and rows[-2]["C"] <= t.grid[-1]
 
 
 def test_of_two_runs_of_a_cell_the_longer_is_used(logs):
@@ -317,6 +320,7 @@ def test_the_verdict_takes_each_n_at_its_own_lr():
 def test_what_the_test_cannot_use():
     y = np.array([0, 9, 0, 0, 0, 9.0])  # n = 8 leads in the middle window, n = 32 in the last
     assert stats.law_test(3, y, np.eye(6), 0 * np.eye(6), 30)[0] < 0.05
+    assert stats.variances(np.ones((1, 1)), [[1]], [[-2]]) == (1, -0.8)  # estimates below 0
     one_n = stats.table(sweep(0, paper(), ns=(32,), seeds=2))
     assert stats.verdict(one_n, [0])["p"] is None
     short = stats.table(sweep(0, paper(), ns=(8, 512), seeds=2, C=60_000, evals=6))
@@ -342,6 +346,7 @@ def test_sigmoids_and_n_star_of_the_paper():
     assert np.allclose(frontier.fit_curve(C, y), (0.3, 0.4, 3, 5.5), rtol=1e-3)
     rows = [run(n, 0, C, frontier.sigmoid(np.log10(C), 0.2, top, 3, 5 + 0.2 * i))
             for i, (n, top) in enumerate({8: 0.3, 16: 0.4, 32: 0.5}.items())]
+    rows.append(run(32, 0, C, np.linspace(0.1, 0.2, 60), B_p=64))  # worse than with B_p = 32
     star = frontier.n_star(rows)
     curves = np.array([frontier.sigmoid(np.log10(star["C"]), 0.2, top, 3, 5 + 0.2 * i)
                        for i, top in enumerate((0.3, 0.4, 0.5))])
@@ -386,7 +391,7 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
     assert p["rows"][-1]["C"] == p["star"]["C"][-1] == 400_000 // (16 * 32)
     page(capsys, frontier.main, f"--runs={tmp_path}", "--view=training")
     assert (tmp_path / "frontier_training.png").stat().st_size > 10_000
-    assert len(figures[-1].axes[0].lines) == 6
+    assert [len(line.get_xdata()) for line in figures[-1].axes[0].lines] == 6 * [20]
     with pytest.raises(BadInput, match="one lr_base"):
         frontier.main([f"--runs={tmp_path}", "--view=lr"])
     save_json(tmp_path / "sweep.json", dict(config=used[0]["config"]))  # has only lr_base=1e-6
@@ -465,7 +470,7 @@ def test_numbers_of_a_mixed_sweep():
 
 @pytest.mark.parametrize("numbers", [EASY, (4.47, 7.23, 5.84, 2.79)])
 def test_the_law_of_digitised_points(numbers):
-    C = np.geomspace(1e5, 4e6, 30)
+    C = np.geomspace(3e5, 4e6, 30)
     L, k, x0, b = numbers
     found = fit.fit_law(C, 2 ** law(C, numbers))
     assert np.allclose([found[key] for key in ("L", "k", "x0", "b")], numbers, rtol=0.02)
@@ -475,7 +480,8 @@ def test_the_law_of_digitised_points(numbers):
 
 @pytest.mark.parametrize("n, why", [
     ([8] * 12, "less than half an octave"), ([8] * 6 + [64] * 6, "fewer than three"),
-    (2 ** np.linspace(3, 8, 12), "bound|before the bend"), ([8, 16], "fewer than five")])
+    (2 ** np.linspace(3, 8, 12), "bound|before the bend"), ([8, 16], "fewer than five"),
+    (2 ** (3 + 4 / (1 + np.exp(-3 * (np.linspace(4, 6, 12) - 3.8)))), "after the bend")])
 def test_points_that_determine_no_law(n, why):
     found = fit.fit_law(np.geomspace(1e4, 1e6, len(n)), np.array(n, float))
     assert re.search(why, found["why"]) and found["curve"] is None
@@ -494,7 +500,8 @@ def test_the_law_of_a_planted_rise():
 def swept(tmp_path_factory):
     """Return a sweep of three n and two seeds with a planted rise."""
     folder = tmp_path_factory.mktemp("swept")
-    for (*_, seed), log in write(folder, paper(4), seeds=(0, 1), P=200, words=["--D=1000"]).items():
+    made = write(folder, paper(4), (8, 16, 128), seeds=(0, 1), P=200, words=["--D=1000"])
+    for (*_, seed), log in made.items():
         edit(log, lambda r: r | dict(train_set_hash=seed) if r["type"] == "header" else r)
     return folder
 
@@ -530,7 +537,7 @@ def test_the_report(swept, capsys):
 
 def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     text = page(capsys, fit.main, f"--runs={swept}", f"--out={tmp_path}")
-    assert "n = 128 is the largest that ran; add n = 512" in text  # the grid has steps of 4
+    assert "n = 128 is the largest that ran; add n = 512" in text  # not 128 * 8
     line = next(x for x in text.splitlines() if "bash run_sweep.sh" in x)
     assert "--ns=512" in line and "'--seeds=0 1'" in line and f"--runs={swept}" in line
     for word in ("--unit=tokens", "--epochs=40"):  # budgets of runs are rollouts, of all epochs
@@ -655,13 +662,14 @@ def test_points_of_a_file(tmp_path, capsys, figures):
 
 # ---- Sweeps as users have them -------------------------------------------------------------------
 
-def test_one_n_and_one_seed_and_nine_n(tmp_path, capsys):
+def test_one_n_and_one_seed_and_nine_n(tmp_path, capsys, figures):
     for name, ns in (("one", (32,)), ("nine", (2, 4, 8, 16, 32, 64, 128, 256, 512))):
         folder = tmp_path / name
         write(folder, ns=ns, C=400_000, evals=12, P=20)
         assert f"{len(ns)} run" in page(capsys, frontier.main, f"--runs={folder}")
         text = page(capsys, fit.main, f"--runs={folder}")
         assert "undecided" in text and ("with one seed" in text) == (len(ns) > 1)
+    assert [*figures[-1].axes[0].get_yticks()] == [2, 8, 32, 128, 512]  # others would overlap
 
 
 def test_bad_sweeps_end_in_one_line(tmp_path, logs):
