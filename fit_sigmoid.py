@@ -8,6 +8,9 @@
 The law is the paper's log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b (section 4). Whether n*
 rises at all is tested on the runs, by core.stats.verdict. Writes prescription.csv and law.png, or
 law_NAME.png for --points=NAME.csv. --points works, without the figure, in a copy of only this file.
+
+A reward of the table comes from the log through read_run (core/runs.py), on_grid, table and
+heldout_reward (core/stats.py), panel (frontier.py) and prescribe.
 """
 import argparse
 import csv
