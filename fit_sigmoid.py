@@ -9,8 +9,8 @@ The law is the paper's log2 n* = L / (1 + exp(-k (log10 C - log10 C0))) + b (sec
 rises at all is tested on the runs, by core.stats.verdict. Writes prescription.csv and law.png, or
 law_NAME.png for --points=NAME.csv. --points works, without the figure, in a copy of only this file.
 
-A reward of the table comes from the log through read_run (core/runs.py), on_grid, table and
-heldout_reward (core/stats.py), panel (frontier.py) and prescribe.
+A reward in the table comes from the counts `correct` of the log: per_problem and read_run
+(core/runs.py), on_grid, table and heldout_reward (core/stats.py). panel and prescribe copy it.
 """
 import argparse
 import csv
@@ -135,9 +135,9 @@ def in_unit(runs, x, spent, unit):
 
 
 def prescribe(t, p, C, epochs=0):
-    """Return a row of the table, what to run with a budget C, or None below one update: within the
-    runs the best cell at C and the held-out reward of choosing so, beyond them the best cell of the
-    nearest budget, without a reward. epochs: passes that no row exceeds, 0 = any number."""
+    """Return a row of the table, what to run with a budget C, or None below one update: the best
+    cell of the panel's nearest budget; within the runs with its reward, beyond them without one.
+    epochs: passes that no row exceeds, 0 = any number."""
     rows = p["rows"]
     nearest = rows[np.abs(np.log([row["C"] / C for row in rows])).argmin()]
     i, j, B_p, n = (nearest[key] for key in ("cell", "budget", "B_p", "n"))

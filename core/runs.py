@@ -59,8 +59,8 @@ def hours_of(steps, ranks):
 
 
 def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
-    """Return the run of a log file: its evaluations of the set `part`, in the first `epochs` passes
-    (0 = all). Raise BadInput with the reason if it cannot be used."""
+    """Return the run of a log file: `per_problem` of its evaluations of the set `part`, in the
+    first `epochs` passes (0 = all). Raise BadInput with the reason if it cannot be used."""
     records = read_log(path)
     head = next((r for r in records
                  if r.get("type") == "header" and isinstance(r.get("config"), dict)), None)
