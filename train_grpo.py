@@ -49,8 +49,8 @@ from core.problems import encode, read_problems, set_hash, subset
 def advantages(rewards):
     """Group-normalise rewards (B_p, n) into advantages (B_p, n): (r - mean) / (std + 1e-6).
 
-    This is section 2 of the paper; the std has the denominator n - 1. Groups of equal rewards get
-    0. If n = 2 and the rewards are 1 and 0, the advantages are +-0.7071. Needs mixed_groups.
+    This is section 2 of the paper; the std has the denominator n - 1. If n = 2 and the rewards are
+    1 and 0, the advantages are +-0.7071. Equal rewards get exactly 0. Needs mixed_groups.
     """
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / (std + 1e-6) * mixed_groups(rewards)[:, None]
@@ -312,7 +312,7 @@ def loss_rows(rewards, length, advantage, step, cfg):
     """
     import torch
     n, rows = rewards.shape[1], torch.arange(rewards.numel())
-    # decoupled baseline: all n rollouts give the mean and std; a random n_train are in the loss
+    # decoupled baseline: all n rollouts give the advantages; a random n_train are in the loss
     if cfg["n_train"]:
         drawn = [random.Random(f"n_train {cfg['seed']} {step} {j}").sample(range(n), cfg["n_train"])
                  for j in range(len(rewards))]
@@ -330,9 +330,9 @@ def update_parts(model, batch, cfg):
     """Return (parts, N): this rank's micro-batches of an update, and the counts of `loss_rows`.
 
     batch: `step` and, of this rank's P problems, `prompts` (lists of ids), `rollouts` (of
-    engine.generate) and `rewards` (P, n). A micro-batch is a namespace of R rows with N tokens on
+    engine.generate) and `rewards` (P, n). A micro-batch is a namespace of R rows with T tokens on
     the model's device: prompt_length, length, reward (R,), logp_engine, advantage, in_policy,
-    in_reg (N,). Its `ids` (R, L), prompts and responses, are on the host. dummy: it does not
+    in_reg (T,). Its `ids` (R, L), prompts and responses, are on the host. dummy: it does not
     count. All ranks must call FSDP equally often, so some ranks get micro-batches of a dummy row.
     """
     import torch
@@ -400,7 +400,7 @@ def run_part(function, model, part, cfg):
 
 
 def set_critic_targets(critic, parts, N, cfg):
-    """Set `advantage`, whitened over all N tokens, `value_old` and `target` for PPO."""
+    """Set `value_old` and `target` for PPO, and GAE, whitened over all N tokens, as `advantage`."""
     import torch
     for part in parts:
         with torch.no_grad():
@@ -454,7 +454,8 @@ def update(learner, batch, cfg):
 
     batch: as in `update_parts`. A loss term is a sum over tokens, divided by its tokens on all
     ranks and in all micro-batches, so neither changes the result. Means over the N tokens of the
-    loss are None if N = 0. grad_norm is nan if a step was skipped.
+    loss are None if N = 0. grad_norm is nan if a step was skipped. To log another number,
+    join it to the dict of the last line, after `all_reduce` over the ranks.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
@@ -482,25 +483,25 @@ def update(learner, batch, cfg):
             if cfg["entropy_coef"]:
                 loss = loss - cfg["entropy_coef"] * (entropy * part.in_reg).sum() / N_reg
             (loss * scale).backward()
-            logged = dict(loss=loss)
+            added = dict(loss=loss)  # to the sums from which update_fields computes its fields
             if critic:
                 value = run_part(token_values, critic, part, cfg)
                 error = value_loss(value, part.value_old, part.target, cfg["value_clip"]).sum() / N
                 (error * scale).backward()
-                logged.update(value_loss=error)
+                added.update(value_loss=error)
             with torch.no_grad():
                 known = part.logp_engine.isfinite()
                 ratio = (logp - part.logp_old).exp()
                 if ref:
-                    logged.update(kl=kl_term("k3", logp, part.logp_ref).sum(),
-                                  far=(part.logp_ref - logp > KL_BOUND).sum())
-                logged.update(
+                    added.update(kl=kl_term("k3", logp, part.logp_ref).sum(),
+                                 far=(part.logp_ref - logp > KL_BOUND).sum())
+                added.update(
                     entropy=entropy.sum(), w=part.weight.sum(), w2=part.weight.square().sum(),
                     gap=(part.logp_old - part.logp_engine)[known].abs().sum(),
                     unknown=(~known).sum(),
                     capped=(part.weight >= (cfg["tis_cap"] or math.inf)).sum(),
                     clipped=((ratio < 1 - cfg["eps_low"]) | (ratio > 1 + cfg["eps_high"])).sum())
-                for name, x in logged.items():
+                for name, x in added.items():
                     sums[name] += x.double() * (not part.dummy)
         norms.append(optimizer_step(learner.trained(), cfg["grad_clip"]))
     sums = dict(zip(sums, all_reduce(x.item() for x in sums.values())))
@@ -852,7 +853,7 @@ class Run:
     def write_samples(self, m, problem, rollouts, rewards):
         """Write a few rollouts of a batch's first problem to samples.jsonl, for people to read."""
         every = self.cfg["sample_every"]
-        if RANK > 0 or not every or m % every:
+        if RANK > 0 or not every or (m - 1) % every:
             return
         for i in range(min(4, rewards.shape[1])):
             length = int(rollouts["length"][i])

@@ -1,7 +1,7 @@
 r"""verifier.py: turn text that a model wrote into a reward, a number from 0 to 1.
 
 To add a reward, write one function here and one entry in REWARDS. `--verifier=NAME` then uses it in
-every script; the name is part of a run's identity.
+every script; the name is part of a run's identity. A sweep with it measures difficulty again.
 
     def short(problem, text, cfg):  # the problem's dict, the model's text, the flat dict
         return 0.1 * ("#" in text) + 0.9 * exact(problem, text, cfg)

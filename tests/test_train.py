@@ -307,7 +307,7 @@ def test_updates_against_slow_loops(policy, batch, terms, case):
         ess=w.sum() ** 2 / (len(w) * (w ** 2).sum()))  # kl is k3 for every kl_type
     for name, *of_steps in zip(("loss", "value_loss")[:len(models)], *losses):
         expected[name] = np.mean([loss.item() for loss in of_steps])
-    assert fields == pytest.approx(expected, rel=FLOAT32, abs=FLOAT32)
+    assert expected == pytest.approx({k: fields[k] for k in expected}, rel=FLOAT32, abs=FLOAT32)
 
 
 def shifted(model, change):
@@ -524,7 +524,7 @@ def test_packing_and_recomputing_change_no_gradient(policy, batch, case, how):
     passes.clear()
     grad, fields = step_of(models, batch, settings(**case))
     assert distance(grad, plain) < FLOAT32
-    assert fields == pytest.approx(expected, rel=FLOAT32, abs=FLOAT32)
+    assert expected == pytest.approx({k: fields[k] for k in expected}, rel=FLOAT32, abs=FLOAT32)
     if how == "recomputed":
         assert len(passes) == 2 * padded, "a layer must be computed again in the backward pass"
         assert not any(m.training for m in models[0].modules() if m.__class__.__name__ in
@@ -726,7 +726,7 @@ def test_samples_are_written(straight):
     """samples.jsonl gets four rollouts of a problem every sample_every updates."""
     from transformers import AutoTokenizer
     records = read_log(straight / "samples.jsonl")
-    assert [r["step"] for r in records] == [m for m in (10, 20, 30) for _ in range(4)]
+    assert [r["step"] for r in records] == [m for m in (1, 11, 21) for _ in range(4)]
     assert all(set(r) == {"step", "id", "answer", "reward", "length", "finish", "text"}
                for r in records)
     assert all(r["finish"] == ("stop" if r["text"].endswith("<eos>") else "length")

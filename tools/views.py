@@ -37,7 +37,7 @@ def training(t, cfg, path):
         ax.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
     for ax in axes.flat[len(fields):]:
         ax.axis("off")
-    plots.save(fig, path, "training over rollouts; colours show only n")
+    plots.save(fig, path, "training over rollouts, means of stretches of updates; colours show n")
 
 
 def lr(t, cfg, path):
