@@ -143,9 +143,9 @@ def prescribe(t, p, C, epochs=0):
     i, j, B_p, n = (nearest[key] for key in ("cell", "budget", "B_p", "n"))
     following, mine = t.grid[j:j + 2][-1], [r for r, c in zip(t.runs, t.cell) if c == i]
     observed = rows[0]["C"] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
-    # a cell may have ended below its budget; beyond all runs it gets the whole of C
-    last = max(r["C"][-1] for r in mine) if observed and not t.alive[i, j] else C
-    M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
+    M = int(in_unit(mine, C, "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
+    if observed:  # a cell may have ended below its budget
+        M = min(M, int(max(r["rollouts"][-1] for r in mine)) // (B_p * n))
     D, timed = t.runs[0]["D"], [r for r in mine if r["hours"][-1]] or mine
     M = min(M, int(epochs * D) // B_p) if epochs else M
     row = nearest | dict(
@@ -190,6 +190,8 @@ def cautions(t, row):
     if peak < j and fall.mean() > 2 * math.sqrt(problems + 2 * t.var[j] * t.H[j, i, i]):
         yield (f"it was {100 * fall.mean():.1f} points better at C = {format_si(t.grid[peak])}; "
                "stop there")
+    if not t.runs[0]["problems"]:
+        yield "the logs have no number of `problems`, so the intervals leave their choice out"
     if diverged := sum(r["status"] == "diverged" for r in t.runs):
         yield (f"{plots.plural(diverged, 'run')} diverged; since then counted with the reward of "
                "the base model")
@@ -209,7 +211,7 @@ def surer(t, p, row, folder):
     if len(ns) > 1 and n in (ns[0], ns[-1]):
         following = round(n * min(max(n / ns[-2 if n == ns[-1] else 1], 1 / 4), 4))
     ties = [i for i in row["tied"] if t.cells[i][1] != n]
-    if following >= 2:
+    if following >= 2 and 4 * B_p * following <= p["rows"][-1]["C"]:
         reason = (f"n = {n} is the {'largest' if n == ns[-1] else 'smallest'} that ran; add "
                   f"n = {following}")
         bps, ns = [B_p], [following]
@@ -236,7 +238,7 @@ def read_points(path):
     """Return (path, C (E,), n (E,)), the columns C and n of a CSV in order of C, for argparse."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
+            rows = [*csv.DictReader((x for x in file if x[0] != "#"), skipinitialspace=True)]
         points = np.array(sorted((float(r["C"]), float(r["n"])) for r in rows), float)
     except (OSError, KeyError, ValueError, TypeError, csv.Error) as e:
         raise argparse.ArgumentTypeError(

@@ -145,9 +145,9 @@ def settings(argv, doc, own=None):
 
 
 def suffix(cfg):
-    """Return _VIEW_METRIC for the names of files, without the defaults."""
-    words = [cfg[key] for key in ("view", "metric") if cfg[key] != config[key]]
-    return "".join(f"_{word}" for word in words)
+    """Return _VIEW_METRIC_UNIT_SET_EPOCHS for the names of files, without the defaults."""
+    return "".join(f"_{cfg[key]}" for key in "view metric unit eval_set epochs".split()
+                   if cfg[key] not in (config[key], "updates"))  # the unit of fixed_B
 
 
 def analyse(cfg):

@@ -69,7 +69,7 @@ def pool(jobs, places, stop):
                     stop.append(code)
             if time.time() - shown >= every:
                 shown = time.time()
-                lines = [f"  {name}  {last_line(out) or 'starting'}"[:112]
+                lines = [f"  {name}  {last_line(out) or 'starting'}"[:112 if terminal else None]
                          for name, out, _ in running.values()]
                 lines.append(f"  {len(jobs) - len(waiting) - len(running)} of {len(jobs)} ended, "
                              f"{len(waiting)} waiting; Ctrl-C stops, the same command continues")

@@ -7,7 +7,6 @@ A run is a dict with E evaluations of P distinct problems:
   C, rollouts, step, hours (E,)  what was spent, in `unit`; rollouts; updates; GPU-hours, or 0
   reward (E, P)            the metric of each problem; (E, 1) if the log has no counts
   B_p, n, lr_base, seed, config, status, run (its folder's name), and others, see `read_run`
-The files that import this one work on these arrays and read no log.
 """
 from collections import Counter
 from pathlib import Path
@@ -126,7 +125,7 @@ def read_sweep(folder, metric="avg@4", unit="rollouts", part="val", epochs=0):
             dropped.append((path.parent.name, f"its log is malformed ({e!r})"))
     if not read:
         why = "".join(f" ({name}: {reason})" for name, reason in dropped[:1])
-        raise BadInput(f"--runs={folder}: no run to analyse{why}")
+        raise BadInput(f"--runs={folder}: no run to analyse, RUN/log.jsonl{why}")
 
     def key(cfg):
         return frozenset((k, str(v)) for k, v in experiment(cfg).items())

@@ -194,9 +194,8 @@ def half_width(t, i, j):
 def heldout_reward(t, of):
     """Return (G,): what the choice of the best cell earns, without the winner's curse. For each
     seed (`own`) and half of the problems, the other seeds choose a cell on the other half, hence
-    the [::-1], by `smooth`, and this seed scores it on this half; the mean of all scores. The
-    choices need not agree. A cell with one seed is chosen by it as well (`fallback`), so the luck
-    of its run remains."""
+    the [::-1], by `smooth`, and this seed scores it on this half; the mean of all scores. A cell
+    with one seed is chosen by it as well (`fallback`), so the luck of its run remains."""
     halves, scores = min(t.V.shape[2], 2), []
     for s in np.unique(t.seed):
         own, others = ([cell_means(t, of, runs, slice(h, None, halves)) for h in range(halves)]
