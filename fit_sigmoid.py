@@ -128,10 +128,10 @@ def verdict_text(law):
 # ---- What to run ---------------------------------------------------------------------------------
 
 def in_unit(runs, x, spent, unit):
-    """Return what the runs had spent of `unit` when they had spent x of `spent`, on average. Beyond
-    the end of a run it grows in proportion."""
+    """Return what runs had spent of `unit` when they had spent x of `spent`: the mean of those that
+    spent as much, or else of all, in proportion beyond their ends."""
     return np.mean([np.interp(x, [0, *r[spent]], [0, *r[unit]]) * max(x / (r[spent][-1] or 1), 1)
-                    for r in runs])
+                    for r in [r for r in runs if r[spent][-1] >= x * (1 - 1e-9)] or runs])
 
 
 def prescribe(t, p, C, epochs=0):
@@ -143,9 +143,9 @@ def prescribe(t, p, C, epochs=0):
     i, j, B_p, n = (nearest[key] for key in ("cell", "budget", "B_p", "n"))
     following, mine = t.grid[j:j + 2][-1], [r for r, c in zip(t.runs, t.cell) if c == i]
     observed = rows[0]["C"] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
-    M = int(in_unit(mine, C, "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
-    if observed:  # a cell may have ended below its budget
-        M = min(M, int(max(r["rollouts"][-1] for r in mine)) // (B_p * n))
+    # a cell may have ended below its budget; beyond all runs it gets the whole of C
+    last = max(r["C"][-1] for r in mine) if observed and not t.alive[i, j] else C
+    M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-12)) // (B_p * n)
     D, timed = t.runs[0]["D"], [r for r in mine if r["hours"][-1]] or mine
     M = min(M, int(epochs * D) // B_p) if epochs else M
     row = nearest | dict(
