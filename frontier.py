@@ -108,7 +108,7 @@ def groups(t, view, B_max=0):
     shared = Counter(b * n for b, n in {c[:2] for c in t.cells})
     limits = [B_max] if B_max else sorted(B for B, k in shared.most_common(3) if k > 1)
     if not limits or limits[-1] < min(shared):
-        raise BadInput(f"--view={view}: no two cells with the same batch B_p n; give a larger --B_max")
+        raise BadInput(f"--view={view}: no two cells with the same batch B_p n; raise --B_max")
     return {f"B={limit}": [i for i, (b, n, _) in enumerate(t.cells) if b * n <= limit]
             for limit in limits}
 
