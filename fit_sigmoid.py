@@ -141,8 +141,8 @@ def prescribe(t, p, C, epochs=0):
     rows = p["rows"]
     nearest = rows[np.abs(np.log([row["C"] / C for row in rows])).argmin()]
     i, j, B_p, n = (nearest[key] for key in ("cell", "budget", "B_p", "n"))
-    following, mine = t.grid[j:j + 2][-1], [r for r, c in zip(t.runs, t.cell) if c == i]
-    observed = rows[0]["C"] * (1 - 1e-9) <= C <= following * (1 + 1e-9)
+    end, mine = t.grid[j:j + 2][-1], [r for r, c in zip(t.runs, t.cell) if c == i]
+    observed = t.alive[p["of"], j].any() and rows[0]["C"] <= C * (1 + 1e-9) <= end * (1 + 2e-9)
     # a cell may have ended below its budget; beyond all runs it gets the whole of C
     last = max(r["C"][-1] for r in mine) if observed and not t.alive[i, j] else C
     M = int(in_unit(mine, min(C, last), "C", "rollouts") * (1 + 1e-12)) // (B_p * n)

@@ -334,9 +334,8 @@ def test_what_the_test_cannot_use():
 # ---- frontier.py ---------------------------------------------------------------------------------
 
 def test_record_breaking_points():
-    reward = [0.2, 0.2, 0.204, 0.21, 0.1, 0.2149, 0.3]
-    points = frontier.records(dict(C=np.arange(7), reward=np.array(reward)[:, None]))
-    assert points == [(3, 0.21), (6, 0.3)]  # the first one is at C = 0
+    y = np.c_[[0.2, 0.2, 0.204, 0.21, 0.1, 0.2149, 0.3]]  # the first one is at C = 0
+    assert frontier.records(dict(C=np.arange(7), reward=y)) == [(3, 0.21), (6, 0.3)]
 
 
 def test_sigmoids_and_n_star_of_the_paper():
@@ -629,6 +628,8 @@ def test_budgets_that_no_run_covers():
     between = (t.grid > 8e3) & (t.grid < 2e4)
     assert between.any() and np.isnan(t.mean[0, between]).all()
     assert all(np.isfinite(row["reward"]) and not between[row["budget"]] for row in p["rows"])
+    t = stats.table([run(n, 0, C * np.arange(1, 7), np.ones(6)) for n, C in ((4, 1e3), (64, 2e4))])
+    assert fit.prescribe(t, frontier.panel(t, [0, 1]), 12e3)["status"] == "extrapolated"
 
 
 def test_points_of_a_file(tmp_path, capsys, figures):
@@ -691,8 +692,7 @@ def test_numbers_as_text_and_colours():
     for x, text in ((49152, "49.2k"), (1e6, "1M"), (999_600, "1M"), (12.34, "12.3"),
                     (2.5e9, "2.5B"), (3e22, "3e+22")):
         assert plots.format_si(x) == text
-    assert plots.colour(2) != plots.colour(4) and plots.colour(3) not in (plots.colour(2),
-                                                                          plots.colour(4))
+    assert len({plots.colour(n) for n in (2, 3, 4)}) == 3
     assert plots.plural(1, "run") == "1 run" and plots.plural(2, "run") == "2 runs"
 
 
