@@ -75,11 +75,11 @@ def fit_law(C, n):
 def law_of(t, p, view):
     """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
     seed, and with the test of core.stats.verdict if all cells have one B_p."""
-    seeds, last = {r["seed"] for r in p["runs"]}, p["rows"][-1]["C"]
-    rest = [[r for r in p["runs"] if r["seed"] != s] for s in seeds if len(seeds) > 1]
-    law, *less = [fit_law(star["C"], star["n"]) for star in
-                  [p["star"], *(frontier.n_star(runs, last) for runs in rest)]]
-    if plateaus := [f["plateau"] for f in less if "plateau" in f]:
+    law = fit_law(p["star"]["C"], p["star"]["n"])
+    seeds = {r["seed"] for r in p["runs"] if law["curve"]}
+    rest = ([r for r in p["runs"] if r["seed"] != s] for s in seeds if len(seeds) > 1)
+    stars = (frontier.n_star(runs, p["rows"][-1]["C"]) for runs in rest)
+    if plateaus := [fit_law(star["C"], star["n"])["plateau"] for star in stars if star["curves"]]:
         law["plateau_range"] = min(plateaus), max(plateaus)
     return law | (stats.verdict(t, p["of"]) if view == "fixed_Bp" else {})
 
@@ -191,7 +191,7 @@ def cautions(t, row):
         yield (f"it was {100 * fall.mean():.1f} points better at C = {format_si(t.grid[peak])}; "
                "stop there")
     if not t.runs[0]["problems"]:
-        yield "the logs have no number of `problems`, so the intervals leave their choice out"
+        yield "the logs do not give `problems`, so the intervals ignore the choice of problems"
     if diverged := sum(r["status"] == "diverged" for r in t.runs):
         yield (f"{plots.plural(diverged, 'run')} diverged; since then counted with the reward of "
                "the base model")
@@ -290,9 +290,8 @@ def main(argv):
     t, panels, dropped = frontier.analyse(cfg)
     for panel in panels.values():
         panel["law"] = law_of(t, panel, view)
-    # with any cell, or with those of the largest B
-    name, p = ("joint", frontier.panel(t, range(len(t.cells)))) if view == "fixed_Bp" else (
-        list(panels.items())[-1])
+    within = dict(joint=frontier.panel(t, range(len(t.cells)))) if view == "fixed_Bp" else panels
+    name, p = list(within.items())[-1]  # with any cell, or with those of the largest B
     rows = table_rows(t, p, cfg["C"], cfg["epochs"])
     row = next((r for r in rows if r["C"] == (cfg["C"] or p["rows"][-1]["C"])), None)
     if row is None:

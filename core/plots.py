@@ -178,4 +178,5 @@ def law(t, panels, rows, unit, path):
                         label=f"what to run, {status}")
         ax.set_title(name.replace("_p", "$_p$").replace("=", " = "))
         budget_axis(ax, low, high, unit)
-    save(fig, path, f"n*({'CM'[unit == 'updates']}): the best number of rollouts per problem")
+    axis = "M" if unit == "updates" else "C"
+    save(fig, path, f"n*({axis}): the best number of rollouts per problem")

@@ -125,7 +125,7 @@ def read_sweep(folder, metric="avg@4", unit="rollouts", part="val", epochs=0):
             dropped.append((path.parent.name, f"its log is malformed ({e!r})"))
     if not read:
         why = "".join(f" ({name}: {reason})" for name, reason in dropped[:1])
-        raise BadInput(f"--runs={folder}: no run to analyse, RUN/log.jsonl{why}")
+        raise BadInput(f"--runs={folder}: no run to analyse{why or ', no RUN/log.jsonl'}")
 
     def key(cfg):
         return frozenset((k, str(v)) for k, v in experiment(cfg).items())
