@@ -454,8 +454,9 @@ def update(learner, batch, cfg):
 
     batch: as in `update_parts`. A loss term is a sum over tokens, divided by its tokens on all
     ranks and in all micro-batches, so neither changes the result. Means over the N tokens of the
-    loss are None if N = 0. grad_norm is nan if a step was skipped. To log another number,
-    join it to the dict of the last line, after `all_reduce` over the ranks.
+    loss are None if N = 0. grad_norm is nan if a step was skipped. To log another number, join it
+    to the dict of the last line, after `all_reduce` over the ranks: batch["rewards"] has all
+    rewards of this rank's problems, `parts` has only the rows in the loss.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
@@ -483,7 +484,7 @@ def update(learner, batch, cfg):
             if cfg["entropy_coef"]:
                 loss = loss - cfg["entropy_coef"] * (entropy * part.in_reg).sum() / N_reg
             (loss * scale).backward()
-            added = dict(loss=loss)  # to the sums from which update_fields computes its fields
+            added = dict(loss=loss)  # to `sums`; only update_fields makes fields of the log of them
             if critic:
                 value = run_part(token_values, critic, part, cfg)
                 error = value_loss(value, part.value_old, part.target, cfg["value_clip"]).sum() / N
