@@ -327,7 +327,6 @@ def test_runs_that_the_analysis_leaves_out_are_named_before_the_sweep(swept, tmp
 
 
 def test_the_live_lines_show_how_far_each_run_is(tmp_path, capfd, monkeypatch):
-    """The last line of every run is shown; on a terminal the next lines overwrite the lines."""
     go, seen, last_line = tmp_path / "go", set(), pool.last_line
 
     def note_line(path):
@@ -338,13 +337,14 @@ def test_the_live_lines_show_how_far_each_run_is(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(pool, "last_line", note_line)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     wait = f"until [ -e {go} ]; do sleep 0.01; done"
-    jobs = [(name, f"bash -c 'printf \"loading\\r{name} at 50%%\"; {wait}'", tmp_path / name)
-            for name in ("n=2", "n=4")]
-    assert pool.pool(jobs, [{}, {}], []) == 0
+    jobs = [(name, f"bash -c 'printf \"loading\\r{name} at 50%%\"; {wait}{end}'", tmp_path / name)
+            for name, end in (("n=2", ""), ("n=4", "; kill -9 $$"))]
+    assert pool.pool(jobs, [{}, {}], []) == 1
     said = capfd.readouterr().out
     lines = "".join(f"  {name}  {name} at 50%\033[K\n" for name in ("n=2", "n=4"))
     assert f"{lines}  0 of 2 ended, 0 waiting; " in said and "\033[K\n\033[3A" in said, said
     assert "\033[Jdone  n=2:  n=2 at 50%\n" in said and said.endswith("\033[J"), said
+    assert "\033[JFAILED (137)  n=4:  n=4 at 50%\n" in said, said
 
 
 @pytest.mark.parametrize("text, line", [(None, ""), ("\n\n", ""), ("10%\r20%\n\n", "20%"),

@@ -534,19 +534,19 @@ def test_packing_and_recomputing_change_no_gradient(policy, batch, case, how):
 
 
 def test_subset_is_seeded_and_nested():
-    problems = [dict(id=str(i)) for i in range(50)]
+    problems = [dict(id=str(i)) for i in range(5000)]
 
     def ids(D, seed):
         return [p["id"] for p in subset(problems, D, seed)]
-    sizes = (1, 5, 20, 49)
+    sizes = (1, 20, 400, 2000)
     for seed in (0, 1):
         assert [len(ids(D, seed)) for D in sizes] == list(sizes)
         assert all(set(ids(a, seed)) < set(ids(b, seed)) for a, b in itertools.pairwise(sizes))
         assert ids(20, seed) == ids(20, seed) == sorted(ids(20, seed), key=int)  # in file order
     assert ids(20, 0) != ids(20, 1)
-    assert ids(0, 0) == ids(50, 0) == [p["id"] for p in problems]
-    with pytest.raises(BadInput, match="--D=51.*50"):
-        ids(51, 0)
+    assert ids(0, 0) == ids(5000, 0) == [p["id"] for p in problems]
+    with pytest.raises(BadInput, match="--D=5001.*5000"):
+        ids(5001, 0)
 
 
 @named("B_p, D", [(3, 7), (7, 7), (4, 8), (5, 6), (7, 3)])
