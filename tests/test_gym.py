@@ -125,13 +125,13 @@ def test_wrong_answers_are_not_right(task, text, pool):
         assert verdicts(p, f"<answer>{answer}</answer>") != [1], (p, answer)
 
 
-def test_a_fraction_is_not_rounded(pool):
-    """7*7/2*1 is 24.5, which the library would cut to 24."""
+def test_puzzle24_needs_24_from_its_numbers(pool):
+    """7*7/2*1 is 24.5, which the library would cut to 24, and the last answer uses 4 twice."""
     p, = problems("puzzle24")
-    p["reasoning_gym"]["metadata"]["numbers"] = [1, 2, 7, 7]
-    assert verdicts(p, "<answer>7*7/2*1</answer>")[0] != 1
-    p["reasoning_gym"]["metadata"]["numbers"] = [1, 4, 6, 1]
-    assert verdicts(p, "<answer>4 * 6 / (1*1)</answer>", "<answer>(4*6)/1*1</answer>") == [1, 1]
+    for numbers, answer, right in (([1, 2, 7, 7], "7*7/2*1", 0), ([1, 4, 6, 1], "4 * 6 / (1*1)", 1),
+                                   ([1, 4, 6, 1], "(4*6)/1*1", 1), ([1, 4, 6, 1], "(6-1)*4+4", 0)):
+        p["reasoning_gym"]["metadata"]["numbers"] = numbers
+        assert (verdicts(p, f"<answer>{answer}</answer>") == [1]) == right, answer
 
 
 HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({chars})",
