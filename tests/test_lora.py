@@ -37,15 +37,16 @@ def test_only_adapters_are_trained_and_they_begin_at_the_base_model(tiny):
     model = lora.add_adapters(lora.freeze(copy.deepcopy(base), False), 4)
     assert torch.equal(logps(model), plain)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    other = dict(lora.add_adapters(base, 4, seed=1).named_parameters())  # A depends on the seed
+    assert not any(torch.equal(p, other[name]) for name, p in model.named_parameters()
+                   if "lora_A" in name)
     # A and B of q, k, v, o, gate, up, down in each of two layers; not the head
     assert len(trained) == 2 * 7 * 2 and all(".lora_" in name for name in trained)
     assert [name for name, _ in train_grpo.full_weights(model)] == names
 
 
 def test_adapters_merged_switched_off_and_removed(tiny):
-    """The merged weights, in the engine or in place, give the log-probs of the model with adapters.
-
-    With its adapters off, the model has the log-probs of the base model."""
+    """W + 32/4 B A, merged in the engine or in place, gives the log-probs of the adapters."""
     base, _ = engine.load_model(tiny.model, "cpu")
     model = lora.add_adapters(lora.freeze(copy.deepcopy(base), False), 4)
     torch.manual_seed(1)
@@ -57,6 +58,9 @@ def test_adapters_merged_switched_off_and_removed(tiny):
     with lora.adapters_off(model):
         assert torch.equal(logps(model), plain)
     assert torch.equal(logps(model), adapted)
+    layer = lora.adapter_layers(model)["model.layers.1.mlp.up_proj"]
+    B_A = layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+    assert torch.allclose(layer.get_delta_weight("default"), 32 / 4 * B_A, atol=1e-6)
     assert sum(p.requires_grad for p in model.parameters()) == 28
     hf = engine.HFEngine(base, None, dict(dtype="auto", activation_checkpointing="true"))
     hf.load(train_grpo.full_weights(model))

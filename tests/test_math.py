@@ -319,9 +319,8 @@ def test_pass_rates_of_the_training_set_at_chosen_budgets(trained, world):
 
 
 def test_budgets_that_no_update_ends_at(world, tmp_path, capsys):
-    """Each budget maps to the first update that reaches it, and C to the last update.
-
-    A run that continues to a larger C reports budgets that are already past."""
+    """Each budget maps to the first update that reaches it, and C to the last update. A run that
+    continues to a larger C reports budgets that are already past."""
     words = [*world.words, f"--train_set={world.data / 'problems.jsonl'}",
              f"--val_set={world.splits / 'easy_val.jsonl'}", "--B_p=4", "--n=4",
              "--s=4", "--save_every=0", f"--out={tmp_path / 'run'}"]

@@ -738,9 +738,8 @@ def test_samples_are_written(straight):
 
 @named("C, due", [(160, [0, 48, 80, 128, 160]), (96, [0, 48, 80, 96])])
 def test_what_falls_due(tiny, tmp_path, C, due):
-    """One evaluation per eval_every=40 rollouts, for any B, and one at 0 and at the end.
-
-    The checkpoints of --keep_at and the newest two are kept."""
+    """One evaluation per eval_every=40 rollouts, for any B, and one at 0 and at the end. The
+    checkpoints of --keep_at and the newest two are kept."""
     train_grpo.main([*tiny.words, "--B_p=2", "--n=8", f"--C={C}", "--eval_every=40",
                      "--save_every=16", "--keep_at=20 6e1", f"--out={tmp_path}"])
     assert [r["rollouts"] for r in of_type(read_log(tmp_path / "log.jsonl"), "eval")[0]] == due
@@ -1080,9 +1079,8 @@ def fractions(problem, text, cfg):
 
 
 def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
-    """Training uses fractions unchanged. Only a reward of 1 is solved; the log has the mean too.
-
-    A run that was stopped between two evaluations has the same means."""
+    """Training uses fractions unchanged. Only a reward of 1 is solved; the log has the mean too. A
+    run that was stopped between two evaluations has the same means."""
     monkeypatch.setitem(verifier.REWARDS, "fractions", fractions)
     words = [*tiny.words, "--verifier=fractions", "--B_p=4", "--n=4", "--n_train=2",
              "--eval_every=96", "--s=4", "--kl_coef=0", "--entropy_coef=0"]

@@ -627,9 +627,8 @@ def test_ctrl_c_ends_the_call_and_not_the_pool(make_pool, monkeypatch):
 
 
 def test_children_are_replaced():
-    """A child grades answers until its memory has grown or until it dies.
-
-    A score that is not a number from 0 to 1 gives the verdict ERROR."""
+    """A child grades answers until its memory has grown or until it dies. A score that is not a
+    number from 0 to 1 gives the verdict ERROR."""
     pool = Naive("math", 1)
     which = "import os; score = os.getpid() / 2 ** 30"
     first, second, *ends, third = pool.verify([("a", which), ("b", which), ("", "exit()"),
