@@ -538,6 +538,8 @@ def memory_settings(model, cfg, device, engine_name):
                    f"{card / 1e9:.0f} GB")
     elif cfg["activation_checkpointing"] == "auto":
         cfg = dict(cfg, activation_checkpointing="true")
+        notify("memory: an update computes activations again; its memory is estimated only in bf16 "
+               "and for known sizes")
     P, body = [sum(p.numel() for p in m.parameters()) for m in (model, model.base_model)]
     linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
     sides = sum(sum(m.weight.shape) for m in linear)

@@ -368,7 +368,7 @@ def decode(model, ids, mask, u, stop, temperature, top_p, quit=()):
         ids (J, L): the prompts, padded on the left
         mask (J, L): 1 at the tokens of a prompt, 0 in the padding
         u (R, T): uniforms, one per token
-        stop: the ids of the tokens that end a response
+        stop (S,): the ids of the tokens that end a response
     Needs sample_tokens, Stopped, torch and transformers.
     """
     import torch

@@ -44,7 +44,8 @@ def cells(cfg):
     if not grid:
         raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it for all of --bps={cfg['bps']!r} "
                        f"and --ns={cfg['ns']!r}; raise it, or give smaller values")
-    return sorted(grid, key=lambda c: (c["seed"], -c["B_p"] * c["n"]))
+    # the runs with the most updates (small batches) take the longest, so they start first
+    return sorted(grid, key=lambda c: -derive(c)["M"])
 
 
 def distinct(text):
@@ -94,7 +95,7 @@ def preset_words(preset, data, argv):
 def sweep_config(preset, argv):
     """Return the resolved dict of a recipe's sweep. A word in argv overrides presets.json. Raise
     BadInput if a word, JOBS or GPUS_PER_RUN is invalid."""
-    choose("preset", preset, RECIPES)
+    choose("recipe", preset, RECIPES)
     for name, least in dict(JOBS=1, GPUS_PER_RUN=0).items():
         value = os.environ.get(name) or str(least)
         if not value.isdecimal() or int(value) < least:
@@ -125,10 +126,10 @@ def command(cfg, more=(), start=("python",)):
     more: keys to write in any case. start: the words in front of train_grpo.py.
     """
     words = [f"--recipe={cfg['recipe']}"]
-    for key in ("data", "model"):
+    for key in ("data", "model", "split"):
         if cfg[key] != parse(words)[key]:
             words.append(f"--{key}={cfg[key]}")
-    plain, cfg = parse(words), complete(cfg)  # a cfg from an old log may lack keys
+    plain, cfg = parse(words), complete(cfg)  # an imported log has only some keys
     skip = {"B_p", "n", "seed", *more}
     for key in {**identity(cfg), **dict.fromkeys(RUNNING)}:
         if key not in skip and cfg[key] != plain[key]:
@@ -281,8 +282,7 @@ def run(preset, argv):
             print("finished runs are not repeated; OUT=FOLDER starts new runs", flush=True)
         if todo:
             warn_of_mixed_commits(grid)
-        # the runs with the most updates (small batches) take the longest, so they start first
-        pool([job(c) for c in sorted(todo, key=lambda c: -derive(c)["M"])], places, stop)
+        pool([job(c) for c in todo], places, stop)
     except BrokenPipeError:
         stop.append("no reader")
     if stop:

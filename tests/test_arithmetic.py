@@ -138,10 +138,9 @@ def test_the_tokenizer_gives_the_texts_back(prepare, base):
 # ---- Difficulty ----------------------------------------------------------------------------------
 
 def test_splits_from_planted_counts():
-    """Each split has the problems of its band or level.
-
-    Problem i has i % 17 of 16 rollouts solved. Every fifth problem with 0 of 16 has 0 of 128. Every
-    third problem with 8 of 16 has 64 of 128."""
+    """Each split has the problems of its band or level. Problem i has i % 17 of 16 rollouts solved.
+    Every fifth problem with 0 of 16 has 0 of 128. Every third problem with 8 of 16 has 64 of
+    128."""
     problems, counts = [dict(id=str(i), prompt=str(i), answer=str(i)) for i in range(3400)], {}
     for i in range(3400):
         counts[str(i)] = {0: 0, 16: i % 17}
@@ -234,9 +233,8 @@ def test_the_shipped_model_is_the_one_that_the_results_are_of(world):
 
 
 def test_shipped_pass_rates_are_those_that_are_measured(world, base, tmp_path):
-    """Measuring 100 problems again gives the shipped counts for at least 98 of them.
-
-    Other processors round differently, which may change a few rollouts."""
+    """Measuring 100 problems again gives the shipped counts for at least 98 of them. Other
+    processors round differently, which may change a few rollouts."""
     cfg = config.parse([])
     model, tokenizer = base
     rates = collections.defaultdict(dict)
@@ -271,10 +269,9 @@ def content(folder):
 
 
 def test_shipped_rates_are_used(own, tmp_path, monkeypatch, capsys):
-    """Shipped pass rates and their levels are used, and no model is loaded.
-
-    The levels are used even if the call requests none. The model's folder may have moved, and
-    the file may be joined from shards."""
+    """Shipped pass rates and their levels are used, and no model is loaded. The levels are used
+    even if the call requests none. The model's folder may have moved, and the file may be joined
+    from shards."""
     monkeypatch.setattr(engine, "open_engine", None)
     for word in ("--s_zero=8", "--s_zero=0"):
         out = tmp_path / word
@@ -352,9 +349,8 @@ def test_torn_pass_rates(own, tmp_path, damage, capsys):
 
 
 def test_prepare(prepare, tmp_path, monkeypatch, capsys):
-    """prepare.py writes the problems, and a model if its folder is inside the data folder.
-
-    The weights depend only on the seed and on the folder's name."""
+    """prepare.py writes the problems, and a model if its folder is inside the data folder. The
+    weights depend only on the seed and on the folder's name."""
     monkeypatch.setattr(prepare, "MODELS", dict(base=(2, 32, 3), narrow=(1, 64, 2)))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(prepare, "POOL", 50)

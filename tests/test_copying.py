@@ -114,6 +114,27 @@ print(*verifier.check_math(pairs, dict(verify_s=0.5, verify_bytes=1024)))"""
     assert verdicts == ["right", "wrong", "error"] and endless != "right"
 
 
+def test_the_packed_pass_alone(tmp_path):
+    """core/packing.py and core/head.py give log-probs and gradients of padded rows."""
+    assert copy_with_needs("core/packing.py", tmp_path) == ["core/packing.py"] * 2
+    assert copy_with_needs("core/head.py", tmp_path) == ["core/head.py"] * 2
+    run_alone(tmp_path, "-c", "import torch" + MODEL + """
+from core.head import TokenLogps
+from core.packing import pack, packed_states
+ids, length = torch.randint(11, (3, 7)), torch.tensor([7, 2, 5])
+inside = torch.arange(7) < length[:, None]
+states = model.model(input_ids=ids, attention_mask=inside.long()).last_hidden_state[inside]
+token = ids[inside]
+padded = torch.log_softmax(model.lm_head(states) / 0.6, -1).gather(1, token[:, None])[:, 0]
+pack(model)
+packed, _ = TokenLogps.apply(model.lm_head(packed_states(model, ids, length)), token, 0.6)
+assert torch.allclose(packed, padded, atol=1e-4)
+for one, two in zip(*[torch.autograd.grad(logp.sum(), list(model.parameters()))
+                      for logp in (packed, padded)]):
+    assert torch.allclose(one, two, atol=1e-3), (one - two).abs().max()
+""")
+
+
 def test_the_law_alone(tmp_path):
     """fit_sigmoid.py fits the law to points of a CSV file."""
     shutil.copy(ROOT / "fit_sigmoid.py", tmp_path)

@@ -233,9 +233,8 @@ def clone(tmp_path):
 
 
 def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
-    """Without --data and --against, the Guru script makes AIME24's problem file first.
-
-    It works from another working directory, and reads what `hf download --local-dir` wrote."""
+    """Without --data and --against, the Guru script makes AIME24's problem file first. It works
+    from another working directory, and reads what `hf download --local-dir` wrote."""
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
     done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data",
@@ -267,10 +266,9 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
 
 
 def test_any_two_named_columns(prepared, tmp_path):
-    """--question_key and --answer_key name any two columns.
-
-    The files: gzipped JSONL with a dotted key; parquet with a dot in a column's name, and with
-    floats for integers, as pandas writes them."""
+    """--question_key and --answer_key name any two columns. The files: gzipped JSONL with a dotted
+    key; parquet with a dot in a column's name, and with floats for integers, as pandas writes
+    them."""
     asked = [sentence(i) for i in range(3)]
     rows = [dict(q=dict(text=f"  {asked[0]} {BOX}\n"), sol=dict(final=[7])),
             # half of a surrogate pair, which becomes "?"

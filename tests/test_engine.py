@@ -91,7 +91,6 @@ TURNS = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} [end] {% end
     ([1], "{{ raise_exception('no') }}", [1])])  # a template for users alone
 def test_every_file_that_names_an_end_counts(hf, config_says, template, want):
     """Stop tokens come from generation_config.json, from the tokenizer and from the chat template.
-
     Often one of the three has only the end token of the base model, which a chat model never writes
     at the end of a turn."""
     model, tokenizer = copy.deepcopy(hf[:2])
@@ -120,9 +119,8 @@ def test_rollouts_do_not_depend_on_gen_batch(hf):
 
 
 def test_the_output_layer_is_not_copied_for_each_prompt(hf):
-    """Given a slice of hidden states, torch copies frozen weights once per row.
-
-    For 64 prompts and a vocabulary of 49,000 tokens, the copies took 3.6 GB."""
+    """Given a slice of hidden states, torch copies frozen weights once per row. For 64 prompts and
+    a vocabulary of 49,000 tokens, the copies took 3.6 GB."""
     from torch.profiler import ProfilerActivity, profile
     frozen = copy.deepcopy(hf[0]).requires_grad_(False)
     V, H = frozen.lm_head.weight.shape
@@ -170,10 +168,9 @@ def chi2_p(tokens, logp):
 
 @named("temperature", [0.6, 1.4])
 def test_sampling_follows_the_distribution(hf, temperature):
-    """Test the first token, and the second token after the most frequent first token.
-
-    A correct sampler fails with one seed in 2,500 (four tests at 1e-4; the seed is fixed). The same
-    test rejects a wrong temperature."""
+    """Test the first token, and the second token after the most frequent first token. A correct
+    sampler fails with one seed in 2,500 (four tests at 1e-4; the seed is fixed). The same test
+    rejects a wrong temperature."""
     prompt, N = hf[2][0], 20000
     tokens = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=2, temperature=temperature,
                   gen_batch=N)["tokens"]
@@ -188,9 +185,8 @@ def test_sampling_follows_the_distribution(hf, temperature):
 
 
 def test_top_p(hf):
-    """Tokens come from the smallest set of likeliest tokens with mass top_p, renormalised.
-
-    A correct sampler fails with one seed in 10,000."""
+    """Tokens come from the smallest set of likeliest tokens with mass top_p, renormalised. A
+    correct sampler fails with one seed in 10,000."""
     prompt, N, top_p = hf[2][0], 20000, 0.7
     out = draw(hf, n=N, seeds=[0], prompts=[prompt], max_new_tokens=1, top_p=top_p, gen_batch=N)
     p, nucleus, mass = full_forward(hf[0], prompt, [], 0.6)[0].exp().tolist(), [], 0.0
@@ -223,7 +219,6 @@ def test_ends_of_the_inverse_cdf():
 
 def test_bf16_on_a_cpu(hf):
     """With bf16, the engine decodes with a bf16 copy that `load` updates; trained weights are fp32.
-
     Log-probs of the two differ by rounding. auto is fp32 on a CPU and decodes with the model
     itself."""
     for dtype, cpu, cuda in (("auto", False, True), ("fp32", False, False), ("bf16", True, True)):

@@ -2,6 +2,7 @@
 
 If there are two GPUs, also test an engine that two ranks share. Without a GPU, all are skipped.
 """
+import copy
 import gc
 import json
 import sys
@@ -10,7 +11,7 @@ import pytest
 import torch
 from conftest import ROOT, capture
 
-from core import engine
+from core import engine, packing
 from core.problems import encode
 import sample
 import verifier
@@ -30,10 +31,9 @@ def given_back():
 
 
 def test_vllm_sleeps_and_wakes_with_the_same_tokens(world):
-    """After sleep and load, the same weights give the same tokens, and other weights do not.
-
-    While vLLM sleeps, its memory is free for an update. If two tokens have the same probability in
-    bf16, either may be sampled, so only 99% of the tokens must be the same."""
+    """After sleep and load, the same weights give the same tokens, and other weights do not. While
+    vLLM sleeps, its memory is free for an update. If two tokens have the same probability in bf16,
+    either may be sampled, so only 99% of the tokens must be the same."""
     cfg = parse([f"--model={world.base}", "--engine=vllm", "--gpu_memory=0.3"])
     model, tokenizer = engine.load_model(world.base, "cuda")
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:64]
@@ -58,8 +58,8 @@ def test_vllm_sleeps_and_wakes_with_the_same_tokens(world):
 
 
 def test_bf16_log_probs_of_trainer_and_engine(world):
-    """They are close on average, and close to fp32 on the CPU. Both compute in bf16, in another
-    order."""
+    """They are close on average, and close to fp32 on the CPU, as are gradients, with padded rows
+    and with the kernel of packed rows. Trainer and engine compute in bf16, in another order."""
     cfg = parse([f"--model={world.base}", "--engine=hf"])
     model, tokenizer = engine.load_model(world.base, "cuda")
     problems = sample.read_problems(world.splits / "easy_val.jsonl")[:16]
@@ -76,11 +76,18 @@ def test_bf16_log_probs_of_trainer_and_engine(world):
         parts, _ = train_grpo.update_parts(model, batch, dict(cfg, n=8, kl_coef=1.0))
         pairs = [(train_grpo.run_part(train_grpo.token_logps, model, part, cfg)[0],
                   part.logp_engine) for part in parts]
-        return [torch.cat(column).cpu() for column in zip(*pairs)]
-    with torch.no_grad():
-        (logp, sampled), (exact, _) = log_probs(model), log_probs(model.cpu())
-    assert (logp - sampled).abs().mean() < 0.03
-    assert (logp - exact).abs().mean() < 0.03
+        logp, sampled = [torch.cat(column).cpu() for column in zip(*pairs)]
+        grad = torch.autograd.grad(logp.square().mean(), list(model.parameters()))
+        return logp.detach(), sampled, torch.cat([g.flatten().cpu() for g in grad])
+    for path in ("padded", "packed"):
+        if path == "packed":
+            assert not packing.why_padded(model, "cuda", bf16=True)
+            packing.pack(model)
+        logp, sampled, grad = log_probs(model)
+        exact, _, exact_grad = log_probs(copy.deepcopy(model).cpu())
+        assert (logp - sampled).abs().mean() < 0.03, path
+        assert (logp - exact).abs().mean() < 0.03, path
+        assert (grad - exact_grad).norm() < 0.1 * exact_grad.norm(), path
 
 
 def test_chunks_of_the_head_save_memory():

@@ -60,7 +60,6 @@ def verdicts(problem, *answers, **changes):
 
 def test_every_task_is_graded_from_its_file(pool):
     """After a round trip through JSON, a task's own answer is right, except in FREE and NOT_JSON.
-
     Wrong answers are right only in tasks of LEFT_OUT."""
     names, accept_all = gym.tasks(), set()
     assert len(names) == 103 and not gym.LEFT_OUT & set(names)
@@ -143,10 +142,8 @@ HOSTILE = ["{open}", "[{open}]", "exec({chars})", "[exec({chars})]", "eval({char
 
 
 def test_hostile_answers(pool, tmp_path):
-    """These tasks have verifiers that evaluate answers as Python.
-
-    No hostile answer is executed, is right or takes longer than its limit. The next honest answer
-    is graded."""
+    """These tasks have verifiers that evaluate answers as Python. No hostile answer is executed, is
+    right or takes longer than its limit. The next honest answer is graded."""
     place, limit = tmp_path / "pwned", 1.0
     open_ = f"open('{place}', 'w')"
     chars = "+".join(f"chr({ord(c)})" for c in open_)

@@ -240,9 +240,8 @@ def sweep(world, tmp_path, *words, **env):
 
 
 def test_a_level_to_train_on_is_measured_and_a_misspelt_name_is_not(world, tmp_path):
-    """If train_set is missing, run_sweep.sh measures levels only if train_set is a level.
-
-    If the name of train_set is a mixture or is misspelt, nothing is measured."""
+    """If train_set is missing, run_sweep.sh measures levels only if train_set is a level. If the
+    name of train_set is a mixture or is misspelt, nothing is measured."""
     said = tmp_path / "said"
     python = executable(tmp_path / "python", f'case "$1" in sample.py) echo "$@" >> {said}; '
                         f'exit 3;; esac\nexec "{sys.executable}" "$@"\n', "/bin/sh")
@@ -366,9 +365,8 @@ def test_evaluate_several_models_on_several_sets(trained, world, tmp_path):
 
 
 def test_the_sweep_on_a_users_model_and_problems(world, tmp_path):
-    """Run run_sweep.sh from a problem file to a prescription.
-
-    --device=cpu ignores the GPUs in CUDA_VISIBLE_DEVICES."""
+    """Run run_sweep.sh from a problem file to a prescription. --device=cpu ignores the GPUs in
+    CUDA_VISIBLE_DEVICES."""
     done = sweep(world, tmp_path, "--device=cpu", "--max_prompt_tokens=40", "--max_new_tokens=16",
                  "--n_val=6", "--eval_every=16", "--save_every=0", PYTHON=sys.executable, NS="2",
                  BPS="4", C="32", CUDA_VISIBLE_DEVICES="5,6", HF_HUB_OFFLINE="1")

@@ -87,7 +87,6 @@ def batch_of(rows=2, length=9, prompt=3):
 @pytest.mark.parametrize("family", ["Llama", "Gemma2", "Granite", "Cohere", "OPT", "Qwen3Next"])
 def test_log_probs_are_those_of_the_models_own_logits(family, micro_logits):
     """Log-probs, entropies and gradients equal those by autograd from the logits of the model.
-
     `micro_logits` makes token_logps compute all logits at once, or those of 5 tokens at a time."""
     model, (ids, start, length), T = tiny_model(family), batch_of(), 0.7
     logits = model(input_ids=ids).logits

@@ -61,7 +61,6 @@ def updates(tiny, tmp_path_factory):
 @pytest.mark.parametrize("case", ["hard", "few", "grpo", "n_train", "cispo", "ppo", "packed"])
 def test_ranks_give_the_gradients_of_one(updates, case, ranks):
     """The weights change by the same vector, to 1e-4 of its norm, and the record's fields agree.
-
     Rounding of the weights is 3e-6 of the norm, and one lost token is 1e-2 or more."""
     one, many = [{name: x for name, x in updates[k].items() if name.startswith(f"{case}.")}
                  for k in (1, ranks)]
@@ -240,9 +239,8 @@ def test_ranks_count_each_problem_once(world, tmp_path):
 
 
 def test_ranks_with_vllm(tiny, tmp_path):
-    """Two ranks with two engines write the log of one rank, with a model that they can share.
-
-    So a rollout depends on its seed only, and the engines get the weights of every update."""
+    """Two ranks with two engines write the log of one rank, with a model that they can share. So a
+    rollout depends on its seed only, and the engines get the weights of every update."""
     from transformers import LlamaConfig, LlamaForCausalLM
     if torch.cuda.is_available():
         pytest.skip("each rank would need a GPU; tests/test_gpu.py has a test for two GPUs")

@@ -35,10 +35,8 @@ def loaded(smollm):
 
 
 def test_the_folder(loaded):
-    """Weights are plain fp32 with tied embeddings; <|im_end|> is the end and the padding token.
-
-    No system turn, each digit is a token, and a prompt ends with the answer's beginning.
-    """
+    """Weights are plain fp32 with tied embeddings; <|im_end|> is the end and the padding token. No
+    system turn, each digit is a token, and a prompt ends with the answer's beginning."""
     model, tokenizer, cfg, problems, prompts = loaded
     assert cfg["model"] == "data/smollm/base" and cfg["verifier"] == "reasoning_gym"
     assert sum(p.numel() for p in model.parameters()) == 134_515_008
@@ -78,10 +76,8 @@ def test_pass_rates_come_with_it(smollm, tmp_path):
 
 
 def test_a_few_updates(smollm, tmp_path):
-    """Train the real model for three updates, in bf16 if the CPU supports it.
-
-    The run is evaluated before and after training only, and prints nothing about vLLM. It keeps no
-    checkpoint."""
+    """Train the real model for three updates, in bf16 if the CPU supports it. The run is evaluated
+    before and after training only, and prints nothing about vLLM. It keeps no checkpoint."""
     val = sample.read_problems(HERE / "val.jsonl")[:4]
     sample.write_problems(tmp_path / "val.jsonl", val)
     bf16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -22,8 +22,8 @@ from core.sweep import cells
 def test_cells_of_a_sweep():
     cfg = parse(["--ns=2 4 64", "--bps=8 32", "--seeds=0 1", "--B_max=256", "--C=1024"])
     got = [(c["seed"], c["B_p"], c["n"]) for c in cells(cfg)]
-    # large B_p n first; 8 x 64 and 32 x 64 are above B_max
-    assert got == [(seed, *cell) for seed in (0, 1) for cell in [(32, 4), (32, 2), (8, 4), (8, 2)]]
+    # most updates first; 8 x 64 and 32 x 64 are above B_max
+    assert got == [(seed, *cell) for cell in [(8, 2), (8, 4), (32, 2), (32, 4)] for seed in (0, 1)]
     assert all(c | dict(B_p=cfg["B_p"], n=cfg["n"], seed=cfg["seed"]) == cfg for c in cells(cfg))
     # if the model's folder is missing, the error is not about the C of another defaults.json
     for C in (10, 20_000):  # below one update of n = 512; too small for three evaluations
@@ -34,11 +34,11 @@ def test_cells_of_a_sweep():
 def test_cells_of_a_sweep_over_learning_rates():
     cfg = parse(["--ns=2 4", "--bps=8", "--lrs=2e-4 1e-4", "--seeds=0"])
     got = [(c["n"], c["lr_base"]) for c in cells(cfg)]
-    assert got == [(4, 1e-4), (4, 2e-4), (2, 1e-4), (2, 2e-4)]
+    assert got == [(2, 1e-4), (2, 2e-4), (4, 1e-4), (4, 2e-4)]
     assert len({config.run_name(c) for c in cells(cfg)}) == 4  # a folder each
     # a run has the same name with and without `lrs`
     alone = cells(parse(["--ns=2", "--bps=8", "--lr_base=2e-4"]))[0]
-    assert config.run_name(cells(cfg)[3]) == config.run_name(alone)
+    assert config.run_name(cells(cfg)[1]) == config.run_name(alone)
 
 
 def check_steps(records, C):
@@ -85,14 +85,14 @@ def test_dry_run_prints_commands_that_run(swept, tiny, tmp_path):
     assert shlex.split(lines[0])[0] == warm_python()
     assert capture(lines[0], shell=True).returncode == 0
     (run, records), = logs(out).items()
-    assert records[-1]["status"] == "budget" and records[0]["config"]["n"] == 4
+    assert records[-1]["status"] == "budget" and records[0]["config"]["n"] == 2
     assert run in logs(swept[0]), "a run has the same name by hand and in a sweep"
 
     def count(**more):
         return len(run_sweep(tiny, out, DRY_RUN="1", **more).stdout.splitlines())
     # finished runs are not printed; another seed, another n and a larger C are
-    assert [count(), count(NS="2 4 8"), count(SEEDS="0 1"), count(NS="4", C="128"),
-            count(NS="4")] == [1, 2, 3, 1, 0]
+    assert [count(), count(NS="2 4 8"), count(SEEDS="0 1"), count(NS="2", C="128"),
+            count(NS="2")] == [1, 2, 3, 1, 0]
     # a broken log does not stop the other runs
     path = out / run / "log.jsonl"
     path.write_text("torn\n" + path.read_text())
@@ -360,8 +360,8 @@ def test_last_line_of_a_run(tmp_path, text, line):
 
 def test_sweep_json_has_the_latest_request(tmp_path):
     words = ["--ns=2 4", "--bps=8 20", "--seeds=0", "--B_max=48", "--C=1e4", f"--runs={tmp_path}"]
-    for more, listed in (([], [(20, 2, 0), (8, 4, 0), (8, 2, 0)]),
-                         (["--lrs=1 2", "--ns=2"], [(20, 2, 0)] * 2 + [(8, 2, 0)] * 2)):
+    for more, listed in (([], [(8, 2, 0), (8, 4, 0), (20, 2, 0)]),
+                         (["--lrs=1 2", "--ns=2"], [(8, 2, 0)] * 2 + [(20, 2, 0)] * 2)):
         cfg = sweep.sweep_config("easy", [*words, *more])
         sweep.write_plan(cfg)
         plan = read_plan(tmp_path)["config"]

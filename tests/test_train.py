@@ -749,10 +749,9 @@ def test_what_falls_due(tiny, tmp_path, C, due):
 
 
 def test_the_last_checkpoint_may_go(tiny, tmp_path, capfd):
-    """keep_last=false leaves the model and the checkpoints of keep_at.
-
-    If no checkpoint is left, a larger C is refused and the log does not change. eval_every=0
-    evaluates at the start and at the end only."""
+    """keep_last=false leaves the model and the checkpoints of keep_at. If no checkpoint is left, a
+    larger C is refused and the log does not change. eval_every=0 evaluates at the start and at the
+    end only."""
     def run(name, C, *more):
         train_grpo.main([*tiny.words, "--B_p=2", "--n=4", "--keep_last=false", "--eval_every=0",
                          f"--C={C}", f"--out={tmp_path / name}", *more])
@@ -773,7 +772,6 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path, capfd):
 
 def test_stopped_at_any_moment(words, tmp_path, resume, monkeypatch):
     """SIGKILL at the log's first line, at a random record and during a checkpoint; then SIGTERM.
-
     Until then a second process is refused."""
     part, k = tmp_path / "run/ckpt/part", random.randrange(1, 7)
     print(f"killed at update {k}")

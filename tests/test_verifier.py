@@ -423,10 +423,9 @@ def attacks():
 
 
 def test_hostile_answers(make_pool, monkeypatch):
-    """No hostile answer is right, and each ends within its limit.
-
-    The pool keeps its processes, and its memory is below the limit. Honest answers that are
-    graded in between get their known verdicts."""
+    """No hostile answer is right, and each ends within its limit. The pool keeps its processes, and
+    its memory is below the limit. Honest answers that are graded in between get their known
+    verdicts."""
     pool = make_pool(2)
     hostile = [(random.Random(i).choice(GOLDS), rf"\boxed{{{answer}}}")
                for i, answer in enumerate(attacks())]
@@ -536,9 +535,8 @@ def test_the_limit_counts_cpu_time():
 
 @pytest.mark.parametrize("who", ["child", "server", "both"])
 def test_killed_at_work(who, make_pool):
-    """If a process is killed while it grades, the verdict is ERROR long before the limit.
-
-    The next verdicts are right, and no file descriptor or zombie process is left."""
+    """If a process is killed while it grades, the verdict is ERROR long before the limit. The next
+    verdicts are right, and no file descriptor or zombie process is left."""
     pool = make_pool(1)
     fds = len(os.listdir("/proc/self/fd"))
     (process,) = servers(pool)
@@ -556,9 +554,8 @@ def test_killed_at_work(who, make_pool):
 @pytest.mark.parametrize("answer, stop_child", [("7919", True), (HANGS, False),
                                                 ("5" * 10 ** 6, True)])
 def test_stopped_processes_are_killed(answer, stop_child, make_pool, monkeypatch):
-    """If neither the kernel's timer nor the server ends an answer, the pool ends it after GRACE.
-
-    An answer that is larger than a pipe does not block the pool if nobody reads it."""
+    """If neither the kernel's timer nor the server ends an answer, the pool ends it after GRACE. An
+    answer that is larger than a pipe does not block the pool if nobody reads it."""
     monkeypatch.setattr(sandbox.Pool, "GRACE", 0.5)
     monkeypatch.setattr(sandbox.Pool, "CLOCK", 2)
     pool = make_pool(1)

@@ -60,9 +60,7 @@ def moved_copy(model):
 
 def test_log_probs_before_and_after_a_weight_update(opened):
     """vLLM and transformers agree to 5e-4, with old weights, with new ones, and with the old again.
-
-    Both compute in fp32. Rounding causes up to 3e-5. The tied embedding is among the weights.
-    """
+    Both compute in fp32. Rounding causes up to 3e-5. The tied embedding is among the weights."""
     vllm, model, cfg, _, prompts = opened
     assert cfg["temperature"] == 0.6 and model.config.tie_word_embeddings
     moved, seeds = moved_copy(model), list(range(100, 124))

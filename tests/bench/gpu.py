@@ -102,8 +102,7 @@ def flops_of(shape, batch, n):
 
 
 def difference(model, batch, n, cfg):
-    """Return the largest difference of log-probs and the relative one of gradients, of both paths.
-    """
+    """Return the largest difference of log-probs and of gradients, as a share of the largest."""
     import torch
 
     from core import packing
@@ -118,7 +117,7 @@ def difference(model, batch, n, cfg):
         results.append((logp.detach(), grad))
         model.zero_grad()
     (logp, grad), (logp2, grad2) = results
-    return (logp - logp2).abs().max().item(), ((grad - grad2).norm() / grad.norm()).item()
+    return (logp - logp2).abs().max().item(), ((grad - grad2).abs().max() / grad.abs().max()).item()
 
 
 def main(names, B_p=8):
@@ -132,7 +131,7 @@ def main(names, B_p=8):
     card = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     peak = next((flops for name, flops in PEAK.items() if name in card), float("nan"))
     print(f"{card}, torch {torch.__version__}")
-    worst = 0.0
+    right = True
     for name in names:
         shape, most = SHAPES[name], 64 if name == "tiny" else 768
         with torch.device(device):
@@ -172,14 +171,16 @@ def main(names, B_p=8):
             print(f"  {name}, n = {n}: packed / padded {times['packed'] / times['padded']:.2f} of "
                   f"the time; log-probs differ by {logps:.1e} at most, gradients by {gradient:.1e}")
             if device == "cpu":
-                worst = max(worst, logps, gradient)
+                right = right and logps <= 1e-4 and gradient <= 1e-4  # nan is wrong
         del learner, model
-    return int(worst > 1e-4)
+    return int(not right)
 
 
 if __name__ == "__main__":
     if "--help" in sys.argv:
         sys.exit(print(__doc__))
+    if unknown := set(sys.argv[1:]) - {"vllm", *SHAPES}:
+        sys.exit(f"{', '.join(unknown)}: expected {', '.join(SHAPES)} or vllm")
     if "vllm" in sys.argv:
         names = [name for name in sys.argv[1:] if name != "vllm"] or ["0.5B", "1.5B"]
         if len(names) == 1:
