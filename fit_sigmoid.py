@@ -73,14 +73,14 @@ def fit_law(C, n):
 
 
 def law_of(t, p, view):
-    """Return the law of a panel, with plateau_range, its smallest and largest plateau without one
-    seed, and with the test of core.stats.verdict if all cells have one B_p."""
+    """Return the law of a panel, with plateau_range, its smallest and largest plateau with and
+    without one seed, and with core.stats.verdict if all cells have one B_p."""
     law = fit_law(p["star"]["C"], p["star"]["n"])
     seeds = {r["seed"] for r in p["runs"] if law["curve"]}
     rest = ([r for r in p["runs"] if r["seed"] != s] for s in seeds if len(seeds) > 1)
     stars = (frontier.n_star(runs, p["rows"][-1]["C"]) for runs in rest)
     if plateaus := [fit_law(star["C"], star["n"])["plateau"] for star in stars if star["curves"]]:
-        law["plateau_range"] = min(plateaus), max(plateaus)
+        law["plateau_range"] = min(law["plateau"], *plateaus), max(law["plateau"], *plateaus)
     return law | (stats.verdict(t, p["of"]) if view == "fixed_Bp" else {})
 
 
@@ -102,10 +102,10 @@ def more_seeds(seeds, ratio):
 def verdict_text(law):
     """Return the verdict of a panel as one sentence: what, its p, and what might decide it."""
     if "verdict" not in law:
-        return law_text(law)
+        return f"not tested, because cells of several B_p compete; {law_text(law)}"
     if law["p"] is None:
-        return ("undecided: to test it, two n or more need evaluations from a quarter of C or less "
-                "to 0.8 C or more")
+        return ("undecided: the test needs two n or more, each evaluated from a quarter of C or "
+                "less to 0.8 C or more")
     a, C = law["ahead"], [format_si(x) for window in law["windows"] for x in window]
     points = f"{abs(100 * a['gap']):.1f} +- {100 * a['half']:.1f} points"
     p, ended = f"p = {law['p']:.2g}", ", ".join(map(str, law["ended"]))
@@ -117,7 +117,7 @@ def verdict_text(law):
                 f"ahead of n = {a['n']}" + (f". The law: {law_text(law)}" if law["curve"] else ""))
     more = more_seeds(law["seeds"], (a["half"] / max(a["gap"], 1e-9)) ** 2)
     decide = (f"about {plots.plural(more, 'more seed')} might decide" if more <= 20 else
-              "only a larger C or other n could show a rise")
+              "a larger C, other n or more than 20 more seeds might decide")
     needed = (f"needed is {stats.ALPHA}" if law["p"] > stats.ALPHA else
               "but it falls too, or the best or tied n do not change")
     return (f"undecided ({p}, {needed}{tested}): n = {a['n']} comes closest to serving every "
@@ -174,7 +174,8 @@ def table_lines(t, rows, axis):
     for r in rows:
         star, reward = "*", "not run"
         if r["status"] == "observed":
-            star, reward = " ", f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
+            star = " " if t.alive[r["cell"], r["budget"]] else "*"
+            reward = f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
         epochs, hours, lr = (f"{r[key]:.{digits}g}" if r[key] else "" for key, digits in
                              (("epochs", 3), ("hours", 3), ("lr", 2)))
         yield (f"  {format_si(r['C']):>7}{star}{r['B_p']:>6} {r['n']:>6} {r['M']:>6} {epochs:>6} "
@@ -190,11 +191,13 @@ def cautions(t, row):
     if peak < j and fall.mean() > 2 * math.sqrt(problems + 2 * t.var[j] * t.H[j, i, i]):
         yield (f"it was {100 * fall.mean():.1f} points better at C = {format_si(t.grid[peak])}; "
                "stop there")
+    if not t.alive[i, j]:
+        yield f"no run of this cell reached C = {format_si(t.grid[j])}, so its last reward counts"
     if not t.runs[0]["problems"]:
         yield "the logs do not give `problems`, so the intervals ignore the choice of problems"
     if diverged := sum(r["status"] == "diverged" for r in t.runs):
         yield (f"{plots.plural(diverged, 'run')} diverged; since then counted with the reward of "
-               "the base model")
+               "the base model, which widens the intervals of other n too")
     if np.nanmin(t.V) == np.nanmax(t.V):
         yield f"the reward is always {np.nanmax(t.V):g}, so no n is better than another"
     if len({r["seed"] for r in t.runs}) == 1 and len(t.runs) > 1:
@@ -212,17 +215,18 @@ def surer(t, p, row, folder):
         following = round(n * min(max(n / ns[-2 if n == ns[-1] else 1], 1 / 4), 4))
     ties = [i for i in row["tied"] if t.cells[i][1] != n]
     if following >= 2 and 4 * B_p * following <= p["rows"][-1]["C"]:
-        reason = (f"n = {n} is the {'largest' if n == ns[-1] else 'smallest'} that ran; add "
-                  f"n = {following}")
+        reason = (f"n = {n} is the {'largest' if n == ns[-1] else 'smallest'} that ran with B_p = "
+                  f"{B_p}; add n = {following}")
         bps, ns = [B_p], [following]
     elif ties:
-        gap, problems, runs = stats.difference(t, row["cell"], ties[0], row["budget"])
+        gap, problems, runs, n = min(
+            (*stats.difference(t, row["cell"], i, row["budget"]), t.cells[i][1]) for i in ties)
         room = max(gap ** 2 - (stats.Z * problems) ** 2, 1e-9)  # more seeds leave the problems
         more = more_seeds(len(seeds), (stats.Z * runs) ** 2 / room)
         if more > 20:
             return None
-        reason = (f"{plots.plural(more, 'more seed')} of the tied cells, which differ by "
-                  f"{100 * gap:.1f} points")
+        reason = (f"{plots.plural(more, 'more seed')} of the tied cells; n = {n} is "
+                  f"{100 * gap:.1f} points behind")
         bps, ns = (sorted({t.cells[i][k] for i in row["tied"]}) for k in (0, 1))
         seeds = range(seeds[-1] + 1, seeds[-1] + 1 + more)
     else:

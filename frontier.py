@@ -58,12 +58,10 @@ def fit_curve(C, reward):
 
 
 def n_star(runs, last=np.inf):
-    """Return the paper's n*(C), C up to `last`, as dict(C (G,), curves {n: (G,)}, n (G,)).
-
-    Pool the records of each cell's seeds, the last one again where its run ends; fit a sigmoid for
-    each (B_p, n) with two or more; take the highest of each n, and n* by `interpolate_n`. Without
-    a curve, all are empty.
-    """
+    """Return the paper's n*(C), C up to `last`, as dict(C (G,), curves {n: (G,)}, n (G,)). Pool the
+    records of each cell's seeds, the last one again where its run ends; fit a sigmoid for each
+    (B_p, n) with two or more; take the highest of each n, and n* by `interpolate_n`. Without a
+    curve, all are empty."""
     first, last = (max(r["C"][r["C"] > 0][0] for r in runs),
                    min(last, max(r["C"][-1] for r in runs)))
     C, curves = np.geomspace(first, last, 81), {}

@@ -5,6 +5,7 @@ It imports matplotlib only when a figure is drawn.
 import logging
 import math
 import os
+import re
 
 import numpy as np
 
@@ -63,6 +64,8 @@ def save(fig, path, title):
     for ax in fig.axes:
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(label, handle)
+    handles = dict(sorted(handles.items(), key=lambda item: [  # n in order, then the rest
+        int(x) for x in re.findall(r"\d+", item[0])] if item[0][:2] == "n " else [math.inf]))
     if handles:
         columns = max(1, min(len(handles), int(fig.get_figwidth() / 2.7)))
         fig.set_figheight(fig.get_figheight() + 0.2 * max(0, len(handles) / columns - 8))
@@ -119,9 +122,8 @@ def frontier(t, panels, cfg, path):
             y = np.where(t.alive[cells], t.mean[cells], -np.inf).max(0)  # its best lr_base
             shown = np.isfinite(y)
             mixed = len(styles) > 1 and not name.startswith("B_p")  # the panel has several B_p
-            best = t.cells[cells[np.nan_to_num(t.mean[cells, -1], nan=-1).argmax()]]
-            for r, dots in zip(p["runs"], p["records"]):  # only at its best lr_base
-                if dots and (r["B_p"], r["n"], r["lr_base"]) == best:
+            for r, dots in zip(p["runs"], p["records"]):
+                if dots and (r["B_p"], r["n"]) == (B_p, n):
                     top.plot(*zip(*dots), ".", color=colour(n), ms=3.5, alpha=0.3, zorder=1,
                              label="record-breaking evaluations")
             top.plot(t.grid[shown], y[shown], ls=styles[B_p] if mixed else "-", color=colour(n),
@@ -134,8 +136,9 @@ def frontier(t, panels, cfg, path):
         several = len({t.cells[i][2] for i in p["of"]}) > 1
         top.set(title=name.replace("_p", "$_p$").replace("=", " = "),
                 ylabel=f"{cfg['eval_set']} {cfg['metric']}" + ", best lr of each n" * several)
-        top.set_ylim(max(np.nanmin(t.mean[p["of"]]) - 0.03, 0),
-                     min(max(*hi, *y) + 0.02, 1.02))
+        seen = [*lo, *hi, *y, *(reward for dots in p["records"] for _, reward in dots)]
+        top.set_ylim(max(min(np.nanmin(t.mean[p["of"]]), *seen) - 0.03, 0),
+                     min(max(seen) + 0.02, 1.02))
         draw_n(low, t, p)
         budget_axis(low, C[0], C[-1], cfg["unit"])
     seeds = plural(len({r["seed"] for r in t.runs}), "seed")
@@ -165,7 +168,7 @@ def law(t, panels, rows, unit, path):
         low, high = C[0], max([C[-1], *(r["C"] for r in mine)])
         if t is None:
             ax.plot(C, n, "ko", ms=4, label="points")
-            n_axis(ax, [min(n), max(n)])
+            n_axis(ax, 2.0 ** np.arange(math.floor(math.log2(min(n))), math.log2(max(n)) + 1))
         else:
             draw_n(ax, t, p)
         if curve := p["law"]["curve"]:

@@ -88,6 +88,9 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
         r = r | dict(updates=step, gpu_hours=at)
         r.setdefault("rollouts", (step or 0) * cfg["B_p"] * cfg["n"])
         r.setdefault("reward", r.get(f"avg@{r.get('k')}"))  # if no rewards are fractions
+        for key in (unit, metric):
+            if isinstance(x := r.get(key), (int, float)) and not 0 <= x < np.inf:  # false for NaN
+                raise BadInput(f"an evaluation has {key} = {x}")
         if is_number(r.get(unit)) and (is_number(r.get(metric)) or r.get("correct")):
             evals[r[unit]] = r
     evals = [evals[C] for C in sorted(evals)]
@@ -110,11 +113,9 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
 
 def read_sweep(folder, metric="avg@4", unit="rollouts", part="val", epochs=0):
     """Return (runs, dropped): the runs of a folder that can be compared, in order of cell and seed,
-    and (name, reason) of the others. Raise BadInput if no run can be used.
-
-    They have the experiment of sweep.json, or of most runs, and the problems of most runs. If two
-    share a cell and a seed, the longer one is used.
-    """
+    and (name, reason) of the others. Raise BadInput if no run can be used. They have the experiment
+    of sweep.json, or of most runs, and the problems of most runs. If two share a cell and a seed,
+    the longer one is used."""
     read, dropped = [], []
     for path in sorted(x for end in ("", ".gz") for x in Path(folder).glob(f"*/log.jsonl{end}")):
         try:

@@ -25,11 +25,9 @@ TIE, DRAWS, ALPHA = 2, 4000, 0.05  # of the test, see `law_test`
 # ---- One run -------------------------------------------------------------------------------------
 
 def on_grid(run, grid, base):
-    """Return (G, P): the run's reward at each budget, NaN where it has none.
-
-    Between two evaluations the reward is interpolated in ln C. A run counts for one update, or
-    evaluation, beyond its last. After a diverged run comes `base` (P,).
-    """
+    """Return (G, P): the run's reward at each budget, NaN where it has none. Between two
+    evaluations the reward is interpolated in ln C. A run counts for one update, or evaluation,
+    beyond its last. After a diverged run comes `base` (P,)."""
     trained = run["C"] > 0
     C, at, x = run["C"][trained], np.log(grid), np.log(run["C"][trained])
     V = np.apply_along_axis(lambda y: np.interp(at, x, y), 0, run["reward"][trained])
@@ -223,12 +221,10 @@ def nan_mean(y):
 
 def windows(t, of):
     """Return (A (R, W, P), n (R,), seed (R,), C [(first, last)]), rewards by n, seed and window, or
-    None if the budgets span less than a factor of 4, or if only one n is left.
-
-    There are two to six windows of log C, about octaves, over the budgets that all runs of the
-    cells `of` reached; a run that ended before 0.8 of the longest is left out. Each n has in each
-    window the lr_base that is best for it on the other seeds.
-    """
+    None if the budgets span less than a factor of 4, or if only one n is left. There are two to six
+    windows of log C, about octaves, over the budgets that all runs of the cells `of` reached; a run
+    that ended before 0.8 of the longest is left out. Each n has in each window the lr_base that is
+    best for it on the other seeds."""
     rows = np.flatnonzero(np.isin(t.cell, of))
     ends = np.array([t.grid[t.reached[r]].max(initial=0) for r in rows])
     rows = rows[ends >= 0.8 * ends.max(initial=0)]
@@ -251,13 +247,11 @@ def windows(t, of):
 
 
 def law_test(W, y, runs, problems, df):
-    """Return (p, i, a, w) of the null hypothesis that one n is best in every window.
-
-    y (N W,): the rewards by n and window, with covariances over runs (df) and over problems. The
-    hypothesis falls if every n is beaten, by a smaller one early or by a larger one late (the
-    middle window is both, so that a fall is no rise). Near-ties are ties (Hansen 2005). i: the n
-    that comes closest; the a-th n beats it most, in window w.
-    """
+    """Return (p, i, a, w) of the null hypothesis that one n is best in every window. y (N W,): the
+    rewards by n and window, with covariances over runs (df) and over problems. The hypothesis falls
+    if every n is beaten, by a smaller one early or by a larger one late (the middle window is both,
+    so that a fall is no rise). Near-ties are ties (Hansen 2005). i: the n that comes closest; the
+    a-th n beats it most, in window w."""
     N = len(y) // W
     K = [(i, a, w) for i in range(N) for a in range(N) for w in range(W)
          if (a < i and w <= W // 2) or (a > i and w >= W // 2)]
@@ -292,12 +286,10 @@ def verdict(t, of):
     """Return dict(verdict, p, ...) for the cells `of`, all of one B_p. p is None without a test.
     verdict is "rises" or "falls" if only this test is significant, with this p, and the n that are
     best or tied change from the first window to the last. Else it is "undecided", with p of a rise.
-
-    ended: the n without a run that came near the largest budget; they are not tested.
-    ahead: how the first best n is beaten by the last one late, or, if undecided, how the n that
-    comes closest to serving every budget is beaten: n, by, gap, half (points of reward, half of a
-    90% interval), C (first, last). sets: the n tied with each window's best.
-    """
+    ended: the n without a run that came near the largest budget; they are not tested. ahead: how
+    the first best n is beaten by the last one late, or, if undecided, how the n that comes closest
+    to serving every budget is beaten: n, by, gap, half (points of reward, half of a 90% interval),
+    C (first, last). sets: the n tied with each window's best."""
     found = windows(t, of)
     if found is None:
         return dict(verdict="undecided", p=None)

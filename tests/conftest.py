@@ -71,11 +71,9 @@ def warm_python():
 
 
 def run_script(name, *words, cwd=ROOT, env=None, check=False):
-    """Run a script of the repository, or a module such as core.sweep; return Done.
-
-    code is minus the signal's number if a signal ended the script. env is added to the environment.
-    check: assert that the script succeeds.
-    """
+    """Run a script of the repository, or a module such as core.sweep; return Done. code is minus
+    the signal's number if a signal ended the script. env is added to the environment. check: assert
+    that the script succeeds."""
     script = [str(ROOT / name)] if str(name).endswith(".py") else ["-m", name]
     done = capture([warm_python(), *script, *map(str, words)], cwd, env=os.environ | (env or {}))
     assert done.returncode == 0 or not check, done.stderr
@@ -205,10 +203,9 @@ def world():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory, prepare):
-    """Return a random Llama and 24 problems: paths, and .words, arguments for any script.
-
-    Its answers are almost never right. Its weights are large, so that no distribution over tokens
-    is near uniform."""
+    """Return a random Llama and 24 problems: paths, and .words, arguments for any script. Its
+    answers are almost never right. Its weights are large, so that no distribution over tokens is
+    near uniform."""
     import numpy as np
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -251,9 +248,8 @@ def executable(path, text, shell="/usr/bin/env bash"):
 
 
 def fake_node(folder, cards, gigabytes, seen=None, driver=""):
-    """Return an environment in which a sweep can be planned for `cards` GPUs of `gigabytes` GB.
-
-    In it nvidia-smi lists the GPUs, and core/probe.py reports that torch can use `seen` of them
+    """Return an environment in which a sweep can be planned for `cards` GPUs of `gigabytes` GB. In
+    it nvidia-smi lists the GPUs, and core/probe.py reports that torch can use `seen` of them
     (default: all), with the reason `driver`."""
     mib = int(gigabytes * 1e9) >> 20
     lines = "".join(f"GPU {i}: NVIDIA Fake {gigabytes}GB (UUID: GPU-{i})\n" for i in range(cards))

@@ -20,11 +20,8 @@ EASY = (6.09, 4.75, 5.84, 2.73)  # L, k, log10 C0, b of the paper's law on Easy 
 
 def falls_off(n, C, log2_best, size=1.0):
     """Return rewards (E,) after C rollouts (E,) that fall with the distance of n from the best n.
-    They are as high as in the paper, but not a sigmoid.
-
-    log2_best (E,): log2 n* at C. An n one octave too small costs about 1.2 points, an n one octave
-    too large 3 points, times `size`.
-    """
+    They are as high as in the paper, but not a sigmoid. log2_best (E,): log2 n* at C. An n one
+    octave too small costs about 1.2 points, an n one octave too large 3 points, times `size`."""
     x, d = np.log10(np.maximum(C, 1)), math.log2(n) - log2_best
     loss = np.where(d < 0, 0.055, 0.13) * size * (np.sqrt(1 + d ** 2) - 1)
     gained = 0.3375 / (1 + np.exp(-2 * (x - 5.95))) * np.exp(-loss)

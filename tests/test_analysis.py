@@ -100,6 +100,8 @@ BAD = {  # how a log is spoilt, and why its run is left out
     "not counts": changed(correct=[5] * 20), "not counts from": changed(correct=[0.5] * 20),
     "differ in problems": lambda r: r | {k: [1] for k in ["correct"] if r.get("step", 0) > 300},
     "from 0 to 1": lambda r: {k: r[k] for k in r if k != "correct"} | {"avg@4": 1.2},
+    "avg@4 = nan": lambda r: r | {"avg@4": math.nan} if r.get("step", 0) > 300 else r,
+    "rollouts = -5": changed(rollouts=-5), "rollouts = inf": changed(rollouts=math.inf),
     "malformed": changed(correct=[[1], 2]), "other validation problems": changed(set_hash="other"),
     "another config: temperature=0.9": config_of(temperature=0.9),
     "other training problems": lambda r: r | {"train_set_hash": "x"} if "config" in r else r,
@@ -380,6 +382,7 @@ def test_views_are_ways_to_group_cells(tmp_path, capsys, figures):
         assert border.min() == 1  # no text is cut off at a side
         said = page(capsys, fit.main, f"--runs={tmp_path}", f"--view={view}")
         assert "python train_grpo.py" in said
+        assert ("not tested, because cells of" in said) == (view != "fixed_Bp")
     assert "--B_p=8 --n=32 --C=" in said and "(8, 32)" in said  # of the largest B
     for row in rows:  # fixed_B counts updates, within the batch
         assert int(row["B_p"]) * int(row["n"]) <= int(row["panel"][2:])
@@ -533,7 +536,7 @@ def test_the_report(swept, capsys):
 
 def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     text = page(capsys, fit.main, f"--runs={swept}", f"--out={tmp_path}")
-    assert "n = 128 is the largest that ran; add n = 512" in text  # not 128 * 8
+    assert "n = 128 is the largest that ran with B_p = 32; add n = 512" in text  # not 128 * 8
     line = next(x for x in text.splitlines() if "bash run_sweep.sh" in x)
     assert "--ns=512" in line and "'--seeds=0 1'" in line and f"--runs={swept}" in line
     for word in ("--unit=tokens", "--epochs=40"):  # budgets of runs are rollouts, of all epochs
@@ -545,6 +548,8 @@ def test_what_would_make_the_answer_surer(swept, capsys, tmp_path):
     t.runs[0]["config"] = parse([])
     found = fit.surer(t, p, row, "runs/x")
     assert "9 more seeds" in found[0] and "--seeds=2 3 4" in found[1]
+    for tied in ([0, 1], [0, 1, 2]):  # n = 8 is closer, more than 20 seeds away
+        assert fit.surer(t, p, row | dict(tied=tied), "runs/x") is None
     t.runs[0]["config"] = parse(["--B_max=256"])  # the next n, 64, times 32 is above it
     found = fit.surer(t, p, row | dict(cell=2, n=32), "runs/x")[1]
     assert [c["n"] for c in cells(sweep_config("easy", shlex.split(found)[3:]))] == [64, 64]
@@ -582,6 +587,10 @@ def test_cautions():
         said = [*fit.cautions(means, dict(cell=0, budget=len(t.grid) - 1))]
         found = [any(word in text for text in said) for word in ("stop there", "`problems`")]
         assert found == [noise, not asked]
+    early = stats.table([run(8, 0, C[:9], rise[:9]), run(16, 0, C, rise / 3)])
+    row = fit.prescribe(early, frontier.panel(early, [0, 1]), C[-1])
+    assert any("its last reward counts" in text for text in fit.cautions(early, row))
+    assert " 64k* " in [*fit.table_lines(early, [row], "C")][1] and row["n"] == 8
     dead = [run(8, 0, C[:9], rise[:9], status="diverged"), run(16, 0, C, rise)]
     assert stats.table(dead).mean[0, -1] == pytest.approx(0.3)  # without an evaluation at C = 0
     said = [*fit.cautions(stats.table(dead), dict(cell=0, budget=5))]

@@ -155,9 +155,8 @@ def test_a_rollout_depends_on_its_seed_and_number_only(hf):
 
 
 def chi2_p(tokens, logp):
-    """Return the p-value of a chi-square test that `tokens` come from exp(logp).
-
-    Tokens expected fewer than 5 times form one class."""
+    """Return the p-value of a chi-square test that `tokens` come from exp(logp). Tokens expected
+    fewer than 5 times form one class."""
     expected, seen = len(tokens) * logp.exp(), torch.bincount(tokens, minlength=len(logp)).double()
     rare = expected < 5
     expected, seen = [torch.cat([x[~rare], x[rare].sum()[None]]) for x in (expected, seen)]

@@ -171,10 +171,9 @@ def wide(text):
 
 
 def smuggled(code):
-    """Return a formula that runs `code` if Python evaluates the formula.
-
-    The formula has no quotes, no dots before ASCII letters and no known words. bytes.fromhex makes
-    the string of the code from names of symbols."""
+    """Return a formula that runs `code` if Python evaluates the formula. The formula has no quotes,
+    no dots before ASCII letters and no known words. bytes.fromhex makes the string of the code from
+    names of symbols."""
     name, digits = wide("name"), re.findall(r"\d+[a-f]?|[a-f]", code.encode().hex())
     text = "(" + "+".join(f"é{part}.{name}" for part in digits) + ")"
     text += f".{wide('replace')}(é.{name},x.{name}.{wide('strip')}(x.{name}))"

@@ -50,10 +50,8 @@ def records(folder):
 # ---- Writers -------------------------------------------------------------------------------------
 
 def verl_rows(B_p, n, seed=0, source="openai/gsm8k", lr=1e-6):
-    """Return {step: metrics} as veRL 0.9.1 logs them, with names from verl/trainer/ppo.
-
-    Validation precedes the first update; later it is in the record of the update it follows.
-    """
+    """Return {step: metrics} as veRL 0.9.1 logs them, with names from verl/trainer/ppo. Validation
+    precedes the first update; later it is in the record of the update it follows."""
     rng, rows, name = np.random.default_rng([seed, n]), {}, f"{source}/reward"
     for m in range(STEPS + 1):
         row = rows[m] = {}

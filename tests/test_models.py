@@ -59,7 +59,6 @@ def tiny_tokenizer(**more):
 @pytest.fixture
 def run(tmp_path):
     """Return train(model, *words), which makes two updates and returns the records of the log.
-
     generation: the content of generation_config.json."""
     def train(model, *words, generation=None):
         folder, problems, out = tmp_path / "base", tmp_path / "problems.jsonl", tmp_path / "run"

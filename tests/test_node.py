@@ -25,7 +25,6 @@ named = pytest.mark.parametrize
 
 def note(folder):
     """Return (a launcher that notes its GPUs and words and fails, a function that returns these).
-
     The function returns sorted [[GPUs, words], ...] since its last call."""
     path = folder / "given"
 

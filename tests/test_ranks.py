@@ -23,10 +23,9 @@ TWO, FOUR = (["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node=
 
 
 def torchrun(script, *words, cwd=ROOT, ranks=TWO):
-    """Run all ranks to their end and assert that they succeed.
-
-    If gloo dies in native code, as torchrun then says, or cannot connect (about once in a thousand
-    starts), the same command runs again, from the checkpoint, with a warning."""
+    """Run all ranks to their end and assert that they succeed. If gloo dies in native code, as
+    torchrun then says, or cannot connect (about once in a thousand starts), the same command runs
+    again, from the checkpoint, with a warning."""
     for _ in range(3):
         line = [warm_python(), *ranks, str(ROOT / script), *map(str, words)]
         done = capture(line, cwd, env=os.environ | dict(PYTHON_EXEC=warm_python()))

@@ -37,9 +37,8 @@ RUN = ["--B_p=2", "--n=2", "--C=8", "--eval_every=4", "--samples=4"]  # two upda
 
 @pytest.fixture
 def refused(tmp_path, monkeypatch, capfd):
-    """Return refused(name, *words), the error line of a script that is started in `tmp_path`.
-
-    The script must not change the folder. It runs in this process, by config.entry."""
+    """Return refused(name, *words), the error line of a script that is started in `tmp_path`. The
+    script must not change the folder. It runs in this process, by config.entry."""
     monkeypatch.chdir(tmp_path)
 
     def run(name, *words):

@@ -123,7 +123,6 @@ def test_a_sweep_is_extended_around_a_run_that_fails(swept, tiny, tmp_path):
 
 def stopped_sweep(swept, tiny, tmp_path, how, jobs=2):
     """Copy a sweep, continue it with a larger C and stop it at update 40; return (folder, output).
-
     With `bash run_sweep.sh easy | tee log`, Ctrl-C ends tee as well. `kill` or a batch system
     signals only the script, and Slurm may signal only a run."""
     out, hold = shutil.copytree(swept[0], tmp_path / "a sweep"), Hold(tmp_path / "h", step_is(40))

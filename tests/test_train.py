@@ -48,7 +48,6 @@ def slow_advantages(groups):
 
 def slow_terms(models, batch, cfg):
     """Return a list of rollouts, (group, tokens), in float64. models: (policy, reference, critic).
-
     tokens: a list of dicts: logp, entropy and value with gradient, ref and engine as floats."""
     def log_softmax(logits):
         z = logits / cfg["temperature"]
@@ -79,7 +78,6 @@ def slow_gae(values, reward, gamma, lam):
 
 def slow_loss(terms, rewards, cfg, rows, old):
     """Return (loss of the policy, loss of the critic) over `rows` of the rollouts, as token means.
-
     Groups of equal rewards leave the terms that zero_var_filter names. old: the terms of the policy
     and critic that made the rollouts."""
     equal = [len(set(group)) == 1 for group in rewards.tolist()]
@@ -170,10 +168,9 @@ def policy(tiny):
 
 @pytest.fixture(scope="module")
 def batch(policy):
-    """Make five groups of three: mixed, all wrong, all right, mixed twice.
-
-    Prompts have 1 to 9 tokens, one contains padding tokens, and responses have 1 to 6. The engine's
-    log-probs are the policy's with noise, so that the cap of 2 acts on some tokens."""
+    """Make five groups of three: mixed, all wrong, all right, mixed twice. Prompts have 1 to 9
+    tokens, one contains padding tokens, and responses have 1 to 6. The engine's log-probs are the
+    policy's with noise, so that the cap of 2 acts on some tokens."""
     rng = random.Random(2)
     prompts = [[rng.randrange(2, 52) for _ in range(k)] for k in (3, 9, 5, 7, 1)]
     prompts[1][3] = prompts[1][8] = 0
@@ -204,7 +201,6 @@ def settings(**changes):
 
 def step_of(models, batch, cfg, lrs=(1.0, 1.0)):
     """Return the change of the weights in one update with plain SGD, as one vector, and its record.
-
     models: (policy, reference, critic). For one step with lr 1, the change is the gradient. For PPO
     the critic's change comes after the policy's."""
     model, ref, critic = models
@@ -632,9 +628,8 @@ def straight(words, tmp_path_factory):
 
 @pytest.fixture
 def resume(words, straight, tmp_path, monkeypatch):
-    """Return a function that continues tmp_path/run, which must then equal `straight`.
-
-    drop: keys of config and derived in which the logs may differ."""
+    """Return a function that continues tmp_path/run, which must then equal `straight`. drop: keys
+    of config and derived in which the logs may differ."""
     def finish(drop=()):
         monkeypatch.chdir(tmp_path)
         assert train_grpo.main(words) == 0
@@ -691,9 +686,8 @@ def test_the_ids_of_an_update_stay_on_the_host(policy):
 
 
 def check_passes(log, cfg, problems):
-    """Check the train_pass records of a finished run against its other records; return them.
-
-    Each counts the rollouts of each problem since the last evaluation, and the solved ones."""
+    """Check the train_pass records of a finished run against its other records; return them. Each
+    counts the rollouts of each problem since the last evaluation, and the solved ones."""
     records, n = read_log(log), cfg["n"]
     steps, evals, passes = of_type(records, "step", "eval", "train_pass")
     for first, r in zip([0, *[r["step"] for r in passes]], passes):
@@ -815,11 +809,10 @@ STOPPED_AT = {"the first evaluation": ("decode", "eval", 0, 0, signal.SIGTERM),
 
 @pytest.fixture(scope="module")
 def traced(tiny, tmp_path_factory):
-    """Make (stop_at, calls_for, the folder of a whole run).
-
-    stop_at(folder, k, *signals) makes the run in folder/run, with these signals at call k of decode
-    and policy_loss, and returns (exit code, calls). A call is (name, how many lines the log had).
-    calls_for(at) returns the numbers of the calls whose result is the record of STOPPED_AT[at]."""
+    """Make (stop_at, calls_for, the folder of a whole run). stop_at(folder, k, *signals) makes the
+    run in folder/run, with these signals at call k of decode and policy_loss, and returns (exit
+    code, calls). A call is (name, how many lines the log had). calls_for(at) returns the numbers of
+    the calls whose result is the record of STOPPED_AT[at]."""
     words = [*tiny.words, "--B_p=4", "--n=4", "--C=160", "--micro_tokens=60", "--eval_every=64",
              "--save_every=48", "--pass_at=0 64 128", "--s=2", "--samples=4", "--gen_batch=16",
              "--lr_base=2e-3", "--out=run", "--sample_every=3"]

@@ -125,9 +125,8 @@ def test_a_large_group(opened):
 
 @pytest.fixture(scope="module")
 def asynchronous(opened, world):
-    """Return a second engine with the scheduler of a GPU, which the CPU build switches off.
-
-    This scheduler prepares a step while the previous step still runs."""
+    """Return a second engine with the scheduler of a GPU, which the CPU build switches off. This
+    scheduler prepares a step while the previous step still runs."""
     from vllm.platforms.cpu import CpuPlatform
     settings = CpuPlatform.check_and_update_config.__func__
 

@@ -32,7 +32,6 @@ def fixed(env):
 
 def client(path, python, server_env):
     """Run the script in sys.argv in a fork of the server at `path`, then exit as the script did.
-
     server_env: `fixed` of the server's environment. If this environment differs, replace this
     process by `python`."""
     words = sys.argv[2:] if sys.argv[1:2] == ["-u"] else sys.argv[1:]
@@ -115,9 +114,8 @@ def serve(path):
 
 
 def run(words):
-    """Run the script with its arguments `words` as `python` would, then exit.
-
-    The exit skips destructors, because the libraries' state is shared with the server."""
+    """Run the script with its arguments `words` as `python` would, then exit. The exit skips
+    destructors, because the libraries' state is shared with the server."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         if words[0] == "-m":
