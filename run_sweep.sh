@@ -29,7 +29,7 @@
 #   GPUS_PER_RUN  GPUs for each run (default 1; 0 = one CPU core); torchrun starts one on 2 or more.
 #                 From CUDA_VISIBLE_DEVICES, else all. `python -m core.cost` prints how many.
 #   LAUNCH        words before each training command: "apptainer exec --nv image.sif", "A=1 nice".
-#                 Before you use srun, see docs/gpu.md, because srun does not pass SIGTERM on.
+#                 Before you use srun, see docs/node.md, because srun does not pass SIGTERM on.
 #   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,
 #                 `bash run_sweep.sh env` makes the environment, and
 #                 `.venv/bin/python -m core.prepare easy --data=... --model=...` the splits.

@@ -312,10 +312,11 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
 
 @named("cards", [1, 4, 8])
 def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
-    """The sweeps in README and docs/gpu.md give each run its GPUs, or say in one line why not. The
+    """The sweeps in README and docs give each run its GPUs, or say in one line why not. The
     runs fail. Every cell makes 150 updates or more, because in the paper a larger n takes the lead
     after 155 to 264."""
-    text = "".join((ROOT / page).read_text() for page in ("README.md", "docs/gpu.md"))
+    pages = [ROOT / page for page in ("README.md", "docs/gpu.md", "docs/node.md")]
+    text = "".join(page.read_text() for page in pages)
     commands = [found for found in re.findall(
         r"^((?:\w+=(?:\"[^\"]*\"|\S+) )+)bash run_sweep.sh (\w+)(.*)$", text, re.M)
         if "Qwen" in found[0]]
