@@ -72,9 +72,9 @@ def make(file, cfg, given):
         print(f"difficulty of the problems for {model}: sample.py", flush=True)
         measure(["--s_zero=0"] * (not split["level"]) + words, Path(cfg["runs"]))
     if not file.exists():
-        raise BadInput(f"{file}: no problem of {data} has this difficulty for {model}, or there is "
-                       "no such split; a level needs --s_zero=128, a mixture `sample.py mix`, and "
-                       "--split=all is every problem")
+        why = ("too few problems have this difficulty, see the table above" if split else
+               "no such split; `sample.py mix` makes a mixture")
+        raise BadInput(f"{file}: {why}; --split=all is every problem")
 
 
 def check_splits(data, model, file, cfg):
