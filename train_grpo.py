@@ -455,8 +455,8 @@ def update(learner, batch, cfg):
     batch: as in `update_parts`. A loss term is a sum over tokens, divided by its tokens on all
     ranks and in all micro-batches, so neither changes the result. Means over the N tokens of the
     loss are None if N = 0. grad_norm is nan if a step was skipped. To log another number, join it
-    to the dict of the last line, after `all_reduce` over the ranks: batch["rewards"] has all
-    rewards of this rank's problems, `parts` has only the rows in the loss.
+    to the dict of the last line, after all_reduce([x]) or all_reduce([x], "MAX"): batch["rewards"]
+    has all rewards of this rank's problems, `parts` has only the rows in the loss.
     """
     import torch
     model, ref, critic = learner.model, learner.ref, learner.critic
