@@ -75,12 +75,12 @@ def fit_law(C, n):
 def law_of(t, p, view):
     """Return the law of a panel, with plateau_range, its smallest and largest plateau with and
     without one seed, and with core.stats.verdict if all cells have one B_p."""
-    law = fit_law(p["star"]["C"], p["star"]["n"])
-    seeds = {r["seed"] for r in p["runs"] if law["curve"]}
-    rest = ([r for r in p["runs"] if r["seed"] != s] for s in seeds if len(seeds) > 1)
-    stars = (frontier.n_star(runs, p["rows"][-1]["C"]) for runs in rest)
-    if plateaus := [fit_law(star["C"], star["n"])["plateau"] for star in stars if star["curves"]]:
-        law["plateau_range"] = min(law["plateau"], *plateaus), max(law["plateau"], *plateaus)
+    law, seeds = fit_law(p["star"]["C"], p["star"]["n"]), {r["seed"] for r in p["runs"]}
+    if law["curve"] and len(seeds) > 1:
+        rest = ([r for r in p["runs"] if r["seed"] != s] for s in seeds)
+        stars = (frontier.n_star(runs, p["rows"][-1]["C"]) for runs in rest)
+        if less := [fit_law(star["C"], star["n"])["plateau"] for star in stars if star["curves"]]:
+            law["plateau_range"] = min(law["plateau"], *less), max(law["plateau"], *less)
     return law | (stats.verdict(t, p["of"]) if view == "fixed_Bp" else {})
 
 

@@ -502,7 +502,8 @@ def test_the_law_of_a_planted_rise():
     assert found["verdict"] == "rises" and "rises" in fit.verdict_text(found)
     if found["curve"]:
         low, high = found["plateau_range"]
-        assert 0.8 * found["plateau"] < low <= found["plateau"] <= high < 1024
+        assert 0.8 * found["plateau"] < low <= found["plateau"] <= high
+        assert low < high and 64 < found["plateau"] < 1024
 
 
 @pytest.fixture(scope="module")

@@ -534,7 +534,7 @@ def test_subset_is_seeded_and_nested():
 
     def ids(D, seed):
         return [p["id"] for p in subset(problems, D, seed)]
-    sizes = (1, 20, 400, 2000)
+    sizes = (1, 5, 20, 400, 2000, 4999)
     for seed in (0, 1):
         assert [len(ids(D, seed)) for D in sizes] == list(sizes)
         assert all(set(ids(a, seed)) < set(ids(b, seed)) for a, b in itertools.pairwise(sizes))
