@@ -146,13 +146,9 @@ LIMITS = dict.fromkeys("""B_p k samples s updates max_prompt_tokens max_new_toke
                           micro_tokens micro_logits verify_bytes""".split(), (1, INF)) | dict(
     n=(2, INF), eps_low=(0, 1), gamma=(0, 1), lam=(0, 1), gpu_memory=(0, 1), top_p=(TINY, 1),
     temperature=(TINY, 2), verify_s=(TINY, 3600), lr_base=(TINY, INF))
-# {key: (pattern of one value, what the values are)} of the keys with several values
-BUDGETS = r"(\d+(\.\d*)?([eE]\d\d?)?)?", 'budgets, as in "1e5 2e5"'
-LISTS = dict(ns=(r"[2-9]|[1-9]\d+", 'whole numbers, 2 or more, as in "2 4 8"'),
-             bps=(r"[1-9]\d*", 'whole numbers, 1 or more, as in "8 32"'),
-             seeds=(r"\d+", 'whole numbers, 0 or more, as in "0 1 2"'),
-             lrs=(r"((?=.*[1-9])\d*\.?\d+([eE]-?\d\d?)?)?", 'learning rates, as in "1e-4 2e-4"'),
-             keep_at=BUDGETS, pass_at=BUDGETS)
+# {key: (such a value, the least)} of the keys with several values
+LISTS = dict(ns=(8, 2), bps=(8, 1), seeds=(0, 0), lrs=(1e-4, TINY), keep_at=(1e5, 0),
+             pass_at=(1e5, 0))
 
 
 class BadInput(ValueError):
@@ -333,15 +329,15 @@ def check(cfg):
     expect_limits(cfg, dict.fromkeys(numbers, (0, INF)) | LIMITS)
     expect(
         cfg,
-        *((key, all(re.fullmatch(pattern, word) for word in cfg[key].split() or [""]),
-           f"expected {values}, with spaces between") for key, (pattern, values) in LISTS.items()),
-        *((key, cfg["algo"] != "ppo" or cfg[key] == config[key], "PPO, which has a critic and no "
-           f"group baseline, does not use this key; leave it at {config[key]}")
+        *((key, all(x >= least for x in values_of(cfg, key)) and (cfg[key] or not config[key]),
+           f"expected {least} or more, with spaces between") for key, (_, least) in LISTS.items()),
+        *((key, cfg["algo"] != "ppo" or cfg[key] == config[key], "PPO does not use this key, "
+           f"leave it at {config[key]}")
           for key in ("n_train", "zero_var_filter", "lora_rank")),
         ("n_train", cfg["n_train"] != 1 and cfg["n_train"] <= cfg["n"],
          f"expected 0 or 2 to n={cfg['n']}"),
         ("k", cfg["k"] <= cfg["samples"],
-         f"expected at most samples={cfg['samples']}, the rollouts per problem in an evaluation"),
+         f"expected at most samples={cfg['samples']}"),
         ("metric", re.fullmatch(r"(avg|best|worst)@[1-9]\d*|reward", cfg["metric"]),
          "expected avg@k, best@k, worst@k or reward, as in --metric=best@4"))
 
@@ -368,11 +364,10 @@ def check_run(cfg):
     expect(
         cfg,
         ("B_p", B <= (cfg["B_max"] or B), f"with n={cfg['n']}, B_p n = {B} is above "
-         f"B_max={cfg['B_max']}; lower one of them, or raise --B_max"),
-        ("C", cfg["C"] >= B,
-         f"below one update of B_p n = {B} rollouts; raise it, or lower B_p or n"),
-        ("top_p", cfg["top_p"] == 1 or not cfg["tis_cap"], "below 1, the engine's log-probs are "
-         "renormalised, and importance weights would be wrong; set --tis_cap=0 as well"),
+         f"B_max={cfg['B_max']}"),
+        ("C", cfg["C"] >= B, f"below one update of B_p n = {B} rollouts"),
+        ("top_p", cfg["top_p"] == 1 or not cfg["tis_cap"], "below 1 only with --tis_cap=0, "
+         "because the engine's log-probs are renormalised"),
         ("threads", cfg["threads"] <= cores, f"this machine has {cores} cores"))
 
 
@@ -405,9 +400,15 @@ def experiment(cfg):
     return {key: v for key, v in identity(cfg).items() if key not in "B_p n seed lr_base".split()}
 
 
+def values_of(cfg, key):
+    """Return the numbers in a key of LISTS, without duplicates."""
+    like = {key: LISTS[key][0]}
+    return list(dict.fromkeys(cast(key, word, like) for word in cfg[key].split()))
+
+
 def lrs_of(cfg):
     """Return the sorted values of lr_base in a sweep: `lrs`, or only lr_base if `lrs` is empty."""
-    return sorted({float(word) for word in cfg["lrs"].split()} or {cfg["lr_base"]})
+    return sorted(values_of(cfg, "lrs") or [cfg["lr_base"]])
 
 
 def run_name(cfg):

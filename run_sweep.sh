@@ -37,11 +37,10 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 [ -f core/sweep.py ] || cd "${SLURM_SUBMIT_DIR:-.}"  # sbatch starts a copy of this file
-[ -f core/sweep.py ] || { echo "run_sweep.sh: start it in the clone's folder" >&2; exit 2; }
 [[ ${DRY_RUN:-0} = [01] ]] || { echo "DRY_RUN=$DRY_RUN: expected 1 or 0" >&2; exit 2; }
-case ${1:---help} in -h | --help) ;; -*) set -- easy "$@" ;; esac  # keys, but no preset
-preset=${1:---help}
-[ $# -gt 0 ] && shift
+[ $# -gt 0 ] || set -- --help
+preset=easy
+[[ $1 = -* ]] || { preset=$1; shift; }
 PY=${PYTHON:-.venv/bin/python}
 "$PY" -c "" 2> /dev/null || PY=python3  # planning needs only the standard library
 

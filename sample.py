@@ -303,14 +303,11 @@ def main_mix(argv):
 def draw_histogram(rates, samples, path, title):
     """Draw a histogram of pass rates, with the bands as colours."""
     fig, [[ax]] = plots.canvas(1, 1, (9, 4.2))
-    for (name, (low, high)), colour in zip(BANDS.items(), ("#0072B2", "#D55E00", "#009E73")):
-        ax.axvspan(low or -0.02, high, color=colour, alpha=0.16, lw=0,
-                   label=f"{name.replace('_', ' ')} [{low:g}, {high:g}]")
+    for i, (name, band) in enumerate(BANDS.items()):
+        ax.axvspan(*band, color=f"C{i}", alpha=0.16, label=name)
     ax.hist(rates, bins=[(i - 0.5) / samples for i in range(samples + 2)], color="0.25", rwidth=0.7)
-    ax.set(xlabel="pass rate of a problem over the rollouts", ylabel="problems", title=title,
-           xlim=(-0.03, 1.03))
-    ax.legend(frameon=False)
-    plots.write(fig, path)
+    ax.set(xlabel="pass rate of a problem over the rollouts", ylabel="problems")
+    plots.save(fig, path, title)
 
 
 def within_limit(problems, tokenizer, cfg):

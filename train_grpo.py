@@ -117,15 +117,12 @@ def gae(values, rewards, lengths, gamma, lam):
     [0.5, 0.2], reward 1 and gamma = lam = 0.5 give delta = [-0.4, 0.8] and A = [-0.2, 0.8].
     """
     import torch
-    T = values.shape[1]
-    inside = torch.arange(T, device=values.device) < lengths[:, None]
+    pad, T = torch.nn.functional.pad, values.shape[1]
     last = torch.arange(T, device=values.device) == lengths[:, None] - 1
-    values = values * inside
-    next_values = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
-    delta = (rewards[:, None] * last + gamma * next_values - values) * inside
+    delta = rewards[:, None] * last + gamma * pad(values[:, 1:], (0, 1)) - values
     A, k = delta, 1  # A sums k terms (gamma lam)^i delta_{t+i}; delta is 0 in the padding
     while k < T:
-        A = A + (gamma * lam) ** k * torch.nn.functional.pad(A[:, k:], (0, k))
+        A = A + (gamma * lam) ** k * pad(A[:, k:], (0, k))
         k *= 2
     return A
 
@@ -289,14 +286,13 @@ def gather_batch(batch):
             roll["logps"][inside])
     if WORLD == 1:
         return part
-    parts, groups = [None] * WORLD, {}
+    parts, ranks = [None] * WORLD, []
     torch.distributed.all_gather_object(parts, part)
-    for rank, (prompts, rewards, length, tokens, logps) in enumerate(parts):
+    for prompts, rewards, length, tokens, logps in parts:
         size = length.view(-1, n).sum(1).tolist()  # tokens of each problem
-        columns = prompts, rewards, length.split(n), tokens.split(size), logps.split(size)
-        # its problem number i is number i WORLD + rank of the batch
-        groups |= {i * WORLD + rank: group for i, group in enumerate(zip(*columns))}
-    prompts, rewards, *flat = zip(*[groups[j] for j in range(len(groups))])
+        ranks.append(zip(prompts, rewards, length.split(n), tokens.split(size), logps.split(size)))
+    # problem number i of a rank is number i WORLD + rank of the batch
+    prompts, rewards, *flat = zip(*[group for groups in zip(*ranks) for group in groups])
     return prompts, torch.stack(rewards), *map(torch.cat, flat)
 
 
@@ -520,39 +516,32 @@ def memory_settings(model, cfg, device, engine_name):
     a full KV cache, or if runs share the card, because a sleeping engine must have it to itself.
     """
     import torch
-    bf16, shape = models.is_bf16(cfg["dtype"], device), model.config.get_text_config().to_dict()
+    shape = model.config.get_text_config().to_dict()
+    width = 2 if models.is_bf16(cfg["dtype"], device) else 4
     runs = int(os.environ.get("RUNS_PER_GPU") or 1)
     card = all_reduce([torch.cuda.get_device_properties(device).total_memory], "MIN")[0] / runs
     s, need = cost.sizes(shape), 0
     full, some = (cost.engine_bytes(s, cfg, engine_name, responses) if s else unknown
                   for responses, unknown in ((cfg["gen_batch"], card), (cost.AT_ONCE, 0)))
-    if s and bf16:
-        before = cfg["activation_checkpointing"]
+    if s and width == 2:  # an update is estimated only in bf16
         # next to another run the engine cannot sleep, so the update gets the rest
         cfg = cost.fitted(s, cfg, WORLD, card - (runs > 1) * min(full, card / 2), engine_name)
         need = cost.update_bytes(s, cfg, WORLD, engine_name)
-        again = cfg["activation_checkpointing"] == "true"
-        if before == "auto":
-            notify(f"memory: an update computes activations {'again' if again else 'once'}, with "
-                   f"micro_tokens={cfg['micro_tokens']}; about {need / 1e9:.0f} of "
-                   f"{card / 1e9:.0f} GB")
-    elif cfg["activation_checkpointing"] == "auto":
+    once = cfg["activation_checkpointing"] == "false"
+    if not once:
         cfg = dict(cfg, activation_checkpointing="true")
-        notify("memory: an update computes activations again; its memory is estimated only in bf16 "
-               "and for known sizes")
-    P, body = [sum(p.numel() for p in m.parameters()) for m in (model, model.base_model)]
+    P, body = model.num_parameters(), model.base_model.num_parameters()
     linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
     sides = sum(sum(m.weight.shape) for m in linear)
-    parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, 2 if bf16 else 4)
+    parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, width)
     held = sum(parts.values()) - parts["gradients"]
-    need = max(need, held + parts["gradients"], held + (2 if bf16 else 4) * P)
-    if need + some * (runs > 1) > card:
-        notify(f"memory: this run takes about {need / 1e9:.0f} GB of a GPU of {card / 1e9:.0f} GB"
-               + f" and {some / 1e9:.0f} for its engine" * (runs > 1)
-               + ", so it may not fit (python -m core.cost)")
+    need = max(need, held + parts["gradients"], held + width * P)
+    notify(f"memory: activations are computed {'once' if once else 'again'}, micro_tokens="
+           f"{cfg['micro_tokens']}; about {need / 1e9:.0f} of {card / 1e9:.0f} GB"
+           + f" and {some / 1e9:.0f} for its engine" * (runs > 1)
+           + ", so it may not fit (python -m core.cost)" * (need + some * (runs > 1) > card))
     # next to an update, which takes up to 1 / FULL of the estimate if it keeps activations
-    room = cost.usable_bytes(card) - need / (
-        cost.FULL if cfg["activation_checkpointing"] == "false" else 1)
+    room = cost.usable_bytes(card) - need / (cost.FULL if once else 1)
     wanted = cfg["gpu_memory"] * card * runs or full
     awake = runs > 1 or wanted <= room
     most = min(room, 1.1 * wanted) if awake else cost.usable_bytes(card) - held
@@ -586,8 +575,6 @@ class Run:
         wall_s                   seconds of training in all launches
         log_bytes, samples_bytes sizes of the log and samples after the record of `step`
         keep, pass               the updates of --keep_at and --pass_at
-        seen, seen_reward        {id: [training rollouts, solved ones]} since the last evaluation,
-                                 and the sum of their rewards
         lora                     the base model and the rank of the adapters, if there are any
 
     A checkpoint comes before an evaluation of the same update, so a run that resumes from it starts
@@ -601,10 +588,6 @@ class Run:
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluation.read_sets(cfg["val_set"], first="val")
-        # a batch that is larger than the training set spans several epochs
-        if cfg["B_p"] > len(self.problems):
-            notify(f"--B_p={cfg['B_p']}: the training set holds {len(self.problems)} problems, so "
-                   "a batch has some of them several times")
         every_val = [p for val in self.vals.values() for p in val]
         self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
         self.last_eval, self.stop, self.log, self.header = "", [], None, {}
@@ -641,8 +624,11 @@ class Run:
 
     def warn_of_other_code(self):
         """Warn if the run was begun with other code."""
-        if text := machine.mixed_code({self.header.get("commit")}):
-            notify(f"{self.folder}: this run was {text}")
+        begun, now = self.header.get("commit"), machine.commit()
+        # a + does not say which edits, so such a commit differs from itself
+        if begun and now and (begun != now or now.endswith("+")):
+            notify(f"{self.folder}: begun by commit {begun}, the code now is {now} (+: with "
+                   "edits); --out=FOLDER starts a new run")
 
     def write(self, record):
         """Append a record to the log; rank 0 only. After a header or an update, store the sizes of
@@ -710,8 +696,7 @@ class Run:
             raise BadInput(f"{folder}: finished, and its checkpoints are gone (--keep_last=false), "
                            "so a larger C cannot continue it; --out=FOLDER starts a new run")
         state = self.state = saved or dict(
-            step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0,
-            seen={}, seen_reward=0)
+            step=0, tokens=0, skipped=0, bad_in_a_row=0, wall_s=0.0, log_bytes=0, samples_bytes=0)
         if state["step"] > self.M:
             raise BadInput(f"--C={cfg['C']}: {folder} already has {state['step'] * self.B} "
                            "rollouts; the budget must be as large or larger")
@@ -771,10 +756,9 @@ class Run:
                f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}")
 
     def batch(self, m, mine):
-        """Return (index, problems, prompts, seeds): the indices of the problems of update m, and
-        the problems, prompts and seeds of the places `mine` in the batch."""
+        """Return the problems, prompts and seeds of the places `mine` in the batch of update m."""
         index = batch_indices(m, self.cfg["B_p"], len(self.problems), self.cfg["seed"])
-        return (index, [self.problems[index[j]] for j in mine],
+        return ([self.problems[index[j]] for j in mine],
                 [self.prompts[index[j]] for j in mine],
                 [engine.rollout_seed(self.cfg["seed"], "train", m, j) for j in mine])
 
@@ -798,37 +782,28 @@ class Run:
         return [int(c) for c in correct], total, faults
 
     def evaluate(self, m):
-        """Log evaluations of the policy after update m on every validation set, and how many
-        training rollouts were solved since the last ones."""
-        cfg, state, C = self.cfg, self.state, m * self.B
+        """Log evaluations of the policy after update m on every validation set."""
+        cfg, C = self.cfg, m * self.B
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
-            record = evaluation.eval_record(val, *counts, cfg, m, C, state["tokens"], name)
+            record = evaluation.eval_record(val, *counts, cfg, m, C, self.state["tokens"],
+                                            name)
             # for the progress bar: avg@k counts only rewards of 1, `reward` is there for fractions
             if name == "val":
                 self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in
                                          (f"avg@{cfg['k']}", "reward") if key in record)
             self.write(record)
-        # the training problems drawn since the last evaluation, in file order
-        ids = [p["id"] for p in self.problems if p["id"] in state["seen"]]
-        if ids:
-            drawn, correct = zip(*[state["seen"][i] for i in ids])
-            self.write_pass(m, ids, drawn, correct, state["seen_reward"])
 
     def evaluate_training(self, m):
         """Log pass@1 of every training problem under the current policy, from new rollouts."""
         cfg, ids = dict(self.cfg, samples=self.cfg["s"]), [p["id"] for p in self.problems]
         correct, total, faults = self.count_solved(
             self.problems, self.prompts, cfg, (cfg["seed"], "train_pass", m))
-        self.write_pass(m, ids, [cfg["s"]] * len(ids), correct, total, fresh=True, **faults)
-
-    def write_pass(self, m, ids, samples, correct, total, **more):
-        """Log how many of `samples` rollouts of each problem in `ids` were solved, `correct`, as a
-        record of update m. total: the sum of all rewards."""
         self.write(dict(
-            type="train_pass", step=m, rollouts=m * self.B, ids=ids, samples=samples,
-            correct=correct, **evaluation.mean_reward(total, correct, sum(samples)), **more))
+            type="train_pass", step=m, rollouts=m * self.B, ids=ids, samples=[cfg["s"]] * len(ids),
+            correct=correct, **evaluation.mean_reward(total, correct, cfg["s"] * len(ids)),
+            fresh=True, **faults))
 
     def evaluate_due(self, m):
         """Make the evaluations that are due after update m."""
@@ -837,18 +812,10 @@ class Run:
         if m in self.state["pass"]:
             self.evaluate_training(m)
 
-    def count_update(self, m, index, correct, reward, tokens, bad):
-        """Add update m to the counts in `state`: solved rollouts, reward, tokens, skipped steps."""
-        state, n = self.state, self.cfg["n"]
-        # the evaluation after update m - 1 has logged `seen`, so start the counts again at 0
-        if self.due(m - 1, self.cfg["eval_every"]):
-            state.update(seen={}, seen_reward=0)
-        for i, c in zip(index, correct):  # a batch that spans two epochs may have a problem twice
-            counts = state["seen"].setdefault(self.problems[i]["id"], [0, 0])
-            counts[0] += n
-            counts[1] += int(c)
+    def count_update(self, m, tokens, bad):
+        """Add update m to the counts in `state`: tokens and skipped steps."""
+        state = self.state
         state["step"] = m
-        state["seen_reward"] += reward
         state["tokens"] += int(tokens)
         state["skipped"] += bad
         state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
@@ -883,7 +850,6 @@ class Run:
             part = self.folder / "model.part"
             models.write_model(part, self.learner.model, self.tokenizer, cfg["dtype"])
             if RANK == 0:
-                shutil.rmtree(self.folder / "model", ignore_errors=True)
                 part.rename(self.folder / "model")
         if RANK == 0:
             self.write(dict(type="end", status=status, rollouts=rollouts))
@@ -994,7 +960,7 @@ def main(argv):
         for m in range(state["step"] + 1, run.M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
-            index, problems, prompts, seeds = run.batch(m, mine)
+            problems, prompts, seeds = run.batch(m, mine)
             rollouts = run.on_all_ranks(lambda: generator.generate(prompts, cfg["n"], seeds))
 
             # 2. rewards of this rank's rollouts, (B_p / WORLD, n)
@@ -1018,7 +984,7 @@ def main(argv):
             bad = math.isnan(fields["grad_norm"])
             if m == 1:
                 check_engine(fields["tis_mean"], cfg, learner.model.device)
-            run.count_update(m, index, correct, reward, tokens, bad)
+            run.count_update(m, tokens, bad)
             run.write_samples(m, problems[0], rollouts, rewards)
             run.write(dict(
                 type="step", step=m, rollouts=m * B, tokens=state["tokens"],

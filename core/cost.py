@@ -124,21 +124,19 @@ def fitted(s, cfg, gpus, card, engine="vllm"):
 
 
 def memory_plan(s, cfg, gpus, card, engine="vllm"):
-    """Return dict(update, held, share, cache, fits) of a run on `gpus` cards of `card` bytes each:
-    peak bytes of an update; bytes of generation without the KV cache, the trainer's without
-    gradients and the engine's; vLLM's share of the card; responses of full length in the cache."""
+    """Return (held, cache) of a run on `gpus` cards of `card` bytes each: bytes of generation
+    without the KV cache, the trainer's without gradients and the engine's; responses of full length
+    in the cache, 0 if the run does not fit."""
     usable, parts = usable_bytes(card), state_bytes(s, cfg, gpus)
     update = update_bytes(s, fitted(s, cfg, gpus, card, engine), gpus, engine)
     trainer = sum(parts.values()) - parts["gradients"]
-    copy = engine_bytes(s, cfg, engine)
-    room, share = usable - trainer, 0.0
+    copy, room = engine_bytes(s, cfg, engine), usable - trainer
     if engine == "vllm":
-        share = cfg["gpu_memory"] or max(0.0, math.floor(100 * min(0.9, room / card)) / 100)
-        room = share * card
+        room = cfg["gpu_memory"] * card or min(0.9 * card, room)
     cache = max(0, int((room - copy) / (engine_bytes(s, cfg, engine, 1) - copy)))
     fits = (update <= usable and cache >= min(AT_ONCE, cfg["gen_batch"])
             and trainer + room <= usable + 1e7)
-    return dict(update=update, held=trainer + copy, share=share, cache=cache, fits=fits)
+    return trainer + copy, cache if fits else 0
 
 
 def disk_bytes(s, runs):
@@ -196,7 +194,7 @@ def gpu_hours(cfg, card="H100"):
     None if the model's sizes are unknown or it does not fit on 8 cards."""
     s = None if cfg["dtype"] == "fp32" else sizes(read_shape(cfg["model"]))
     gpus = s and next((k for k in (1, 2, 4, 8)
-                       if memory_plan(s, cfg, k, CARDS[card][0])["fits"]), None)
+                       if memory_plan(s, cfg, k, CARDS[card][0])[1]), None)
     if not gpus:
         return None
     B = cfg["B_p"] * cfg["n"]
@@ -229,8 +227,7 @@ def main(argv):
     named = [word for word in argv if word.startswith(("--model=", "--config="))]
     models = [[]] if named else [[f"--model={model}"] for model in SHAPES]
     configs = [parse([*words, *argv], __doc__, own) for words in models]
-    expect(configs[0], *((key, all(re.fullmatch(r"[1-9]\d{0,3}", word) for word in
-                                   configs[0][key].split() or [""]),
+    expect(configs[0], *((key, re.fullmatch(r"([1-9]\d{0,3}( |$))+", configs[0][key]),
                           "expected whole numbers above 0") for key in own))
     cards = configs[0]["cards"].split()
     print(f"| model | GPUs | an update | generation | {' GB | '.join(cards)} GB |")
@@ -243,11 +240,9 @@ def main(argv):
         engine = "hf" if cfg["engine"] == "hf" else "vllm"  # on a GPU, engine=auto means vLLM
         for gpus in map(int, cfg["gpus"].split()):
             plans = [memory_plan(s, cfg, gpus, 1e9 * float(card), engine) for card in cards]
-            cells = [f"{at['share']:.2f}, {at['cache']}" if at["fits"] else "no" for at in plans]
             print(f"| {Path(cfg['model']).name} | {gpus} | "  # the least memory of an update
-                  f"{update_bytes(s, cfg, gpus, engine) / 1e9:.1f} | "
-                  f"{plans[0]['held'] / 1e9:.1f} | "
-                  + " | ".join(cells) + " |")
+                  f"{update_bytes(s, cfg, gpus, engine) / 1e9:.1f} | {plans[0][0] / 1e9:.1f} | "
+                  + " | ".join(str(cache or "no") for _, cache in plans) + " |")
 
 
 if __name__ == "__main__":

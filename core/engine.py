@@ -11,7 +11,6 @@
 HFEngine and VLLMEngine have the same methods. Training uses the token ids that the engine sampled.
 A rollout depends only on the seed of its prompt and on its index among the prompt's rollouts.
 """
-import contextlib
 import copy
 import hashlib
 import importlib.util
@@ -194,13 +193,9 @@ class VLLMEngine:
                                VLLM_LOGGING_LEVEL="ERROR",
                                VLLM_LOGGING_STREAM="ext://sys.stderr").items():
             os.environ.setdefault(key, value)
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        cache = os.environ.get("VLLM_CACHE_ROOT") or os.path.join(home, "vllm")
-        with contextlib.suppress(OSError):
-            os.makedirs(cache, exist_ok=True)
         # if vLLM cannot write to its cache folder, it prints a traceback for each file
-        if not os.access(cache, os.W_OK):
-            os.environ["VLLM_CACHE_ROOT"] = tempfile.mkdtemp(prefix="vllm")
+        if not os.access(os.path.expanduser("~"), os.W_OK):
+            os.environ.setdefault("VLLM_CACHE_ROOT", tempfile.mkdtemp(prefix="vllm"))
         with load_errors(path, "vLLM"):
             from vllm.platforms import current_platform
             if current_platform.is_cpu():

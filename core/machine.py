@@ -33,17 +33,6 @@ def cores(root=Path("/sys/fs/cgroup")):
     return max(1, int(count))
 
 
-def mixed_code(begun):
-    """Return a warning if runs, begun with the commits in `begun`, mix versions of the code."""
-    begun, now = begun - {None}, commit()
-    # the + of a commit with edits does not say which edits, so such a commit differs from itself
-    if not now or not begun or (begun == {now} and not now.endswith("+")):
-        return ""
-    old, now = (name.replace("+", " with edits") for name in (", ".join(sorted(begun)), now))
-    return (f"begun by commit {old}; the code now is {now}. If you do not want to mix them, "
-            "--out=FOLDER starts a new run, OUT=FOLDER a new sweep")
-
-
 def commit():
     """Return the git commit of this code, with a + if files were edited, or None without git."""
     try:

@@ -121,8 +121,7 @@ NOTATION = [(re.compile(pattern, re.DOTALL), meant) for pattern, meant, _ in [
      "1:2:3 equals 2:4:6"),
     (rf"^[\s$]*(?:\\left)?\\\{{\s*((?:\\left)?\([^()]*\))\s*(?:\\right)?\\\}}{END}", r"\1",
      r"\{(1,2)\}"),
-    (r"(?:\\left)?[\[(]\s*\\begin\s*\{(?:small)?matrix\}(.*?)\\end\s*\{(?:small)?matrix\}\s*"
-     r"(?:\\right)?[\])]", r"\\begin{pmatrix}\1\\end{pmatrix}", "a matrix in parentheses"),
+    (r"\{smallmatrix\}", "{matrix}", "a matrix in small type"),
     (rf"(?<=\d){TIME}", lambda m: rf"\text{{{m[1].lower()}m}}", "3 p.m."),
     (r"\\text\s*\{\s*([eijknpquvwxyz])\s*\}", r"{\1}", "a letter; any other text may be a unit"),
     (rf"\\text\s*\{{\s*({NAMES}|lg|(?:arc|c)?tg)\s*\}}", r"\\\1 ", "a function in upright type"),

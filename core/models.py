@@ -160,9 +160,6 @@ def load_weights(path, device="cpu"):
             if missing := sorted(loading["missing_keys"]):
                 raise BadInput(f"--model={path}: its files lack {len(missing)} weights, such as "
                                f"{missing[0]}")
-            if extra := loading["unexpected_keys"]:
-                notify(f"{path}: the model does not use {len(extra)} weights of its files, such as "
-                       f"{min(extra)}")
             head, words = model.get_output_embeddings(), model.get_input_embeddings()
             if head and model.config.get_text_config().tie_word_embeddings and (
                     head.weight is not words.weight):
@@ -315,9 +312,8 @@ def layer_list(model):
     for module in model.base_model.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == size:
             return module
-    raise BadInput(f"--model={model.name_or_path}: a model of kind {model.config.model_type} has "
-                   f"no list of its {size} layers, which several processes and activation "
-                   "checkpointing need; use one process and --activation_checkpointing=false")
+    raise BadInput(f"--model={model.name_or_path}: has no list of its {size} layers; use one "
+                   "process and --activation_checkpointing=false")
 
 
 # ---- Many ranks: torchrun starts one process per GPU, or several on a CPU (gloo) -----------------
@@ -495,9 +491,7 @@ def save_checkpoint(folder, trained, tokenizer, state):
                 os.fsync(f.fileno())
         sizes = {f.name: f.stat().st_size for f in part.glob("*.safetensors")}
         save_json(part / "state.json", dict(state, files=sizes))
-        target = checkpoint_path(folder, state["step"])
-        shutil.rmtree(target, ignore_errors=True)
-        part.rename(target)
+        part.rename(checkpoint_path(folder, state["step"]))
         keep_checkpoints(folder, 2, state["keep"])
     all_reduce([0])
 

@@ -9,6 +9,8 @@ import re
 
 import numpy as np
 
+from core.log import atomic_write
+
 # the colours of n = 2, 4, 8, ..., 4096; colour-blind readers see neighbours as different
 SHADES = ("#001652 #0e46e8 #266bb6 #12848c #31914f #8fb82a #e0a300 #d45900 #f41448 #bc1970 #4e145f "
           "#6b4a2b").split()
@@ -42,20 +44,15 @@ def canvas(rows, cols, size, **more):
     # a notebook's backend may be missing here, and a read-only HOME makes matplotlib warn
     os.environ["MPLBACKEND"] = "agg"
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    return plt.subplots(rows, cols, figsize=size, layout="constrained", squeeze=False, **more)
+    from matplotlib.figure import Figure
+    fig = Figure(size, layout="constrained")
+    return fig, fig.subplots(rows, cols, squeeze=False, **more)
 
 
 def write(fig, path):
-    """Write a figure atomically, making its folder, and close it."""
-    import matplotlib.pyplot as plt
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    part = f"{path}.{os.getpid()}.png"
-    fig.savefig(part, dpi=110)
-    os.replace(part, path)
-    plt.close(fig)
+    """Write a figure atomically, making its folder."""
+    with atomic_write(path) as part:
+        fig.savefig(part, dpi=110)
 
 
 def save(fig, path, title):

@@ -28,8 +28,7 @@ def prepare(preset, argv):
     """Make the problem files that the runs of a preset need, with the model and the splits."""
     cfg = sweep_config(preset, argv)
     if not Path(cfg["data"]).is_dir():
-        raise BadInput(f"--data={cfg['data']}: no such folder; docs/problems.md says how to make "
-                       "one of your own problems")
+        raise BadInput(f"--data={cfg['data']}: no such folder, see docs/problems.md")
     unfinished(cfg)  # raises BadInput on a bad key or value before this script writes anything
     slots(cfg)  # raises BadInput if the runs do not fit this machine
     print_price(preset, cfg)

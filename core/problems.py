@@ -37,21 +37,17 @@ def read_problems(path):
                 raise ValueError
         except (ValueError, RecursionError):
             raise BadInput(f"{path}:{i}: not a JSON object in UTF-8") from None
-        for field in ("id", "prompt", "answer"):
+        for field in ["id", "prompt", "answer"] + ["begin"] * ("begin" in problem):
             value = problem.get(field)
             if finite(value) is None or not str(value).strip():
                 raise BadInput(f"{path}:{i}: the problem has no {field}")
             if isinstance(value, (list, dict)):  # such as chat turns
-                raise BadInput(f"{path}:{i}: {field} is not text; write it as a string, or use "
-                               f"data/guru_math/prepare.py --source={path}, which reads chat turns")
+                raise BadInput(f"{path}:{i}: {field} is not text; data/guru_math/prepare.py "
+                               "reads chat turns")
             if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:  # 12.0 is 12
                 value = int(value)
             # tokenizers refuse lone surrogates
             problem[field] = str(value).encode(errors="replace").decode()
-        if not isinstance(problem.get("begin", ""), str):
-            raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
-        if "begin" in problem:
-            problem["begin"] = problem["begin"].encode(errors="replace").decode()
         if problem["id"] in line_of:
             raise BadInput(f"{path}:{i}: id {problem['id']} is already used in line "
                            f"{line_of[problem['id']]}")
@@ -145,21 +141,13 @@ def tokenize(problems, tokenizer):
         texts = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True,
                                               strftime_now=DATE.strftime)
     texts = [text + p.get("begin", "") for text, p in zip(texts, problems)]
-    prompts = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    if not tokenizer.chat_template:
-        full = tokenizer(texts, add_special_tokens=True)["input_ids"]
-        prompts = [without_end(ids, text) for ids, text in zip(full, prompts)]
+    prompts = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
+    if not tokenizer.chat_template:  # some tokenizers add the end token
+        for ids in prompts:
+            while ids[-1:] == [tokenizer.eos_token_id]:
+                ids.pop()
     warn_of_unknown(problems, prompts, tokenizer)
     return prompts
-
-
-def without_end(ids, text):
-    """Return the token ids of a prompt without the special tokens at its end, after which a model
-    writes no answer. text: the ids without special tokens."""
-    for start in range(len(ids) - len(text) + 1):
-        if ids[start:start + len(text)] == text:
-            return ids[:start + len(text)]
-    return ids
 
 
 def encode(name, problems, tokenizer, max_prompt_tokens):
@@ -179,9 +167,7 @@ def warn_of_unknown(problems, prompts, tokenizer):
     if tokenizer.is_fast and not named:
         named = getattr(tokenizer.backend_tokenizer.model, "unk_token", None)
     unknown = tokenizer.convert_tokens_to_ids(named) if named else None
-    bad = [(p, ids) for p, ids in zip(problems, prompts) if unknown in ids]
+    bad = [p["id"] for p, ids in zip(problems, prompts) if unknown in ids]
     if bad and os.environ.get("RANK", "0") == "0":
-        p, ids = bad[0]
         print(f"{len(bad)} of {len(problems)} prompts have text that is not in the model's "
-              f"vocabulary, such as problem {p['id']}, which the model reads as "
-              f"{tokenizer.decode(ids)[:60]!r}", file=sys.stderr)
+              f"vocabulary, such as problem {bad[0]}", file=sys.stderr)

@@ -34,8 +34,6 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
 SETTINGS = [*OWN, "model", "max_prompt_tokens", "verifier"]  # they decide what is written
 # Why rows are left out
 LEFT_OUT = "empty not_text several_answers other_form gold_unread against exact over_long".split()
-# What is removed from other rows: chat turns, requests for a form of the answer, backslashes
-CHANGED = "earlier_turns answer_forms escaped_golds".split()
 SOLUTION = 15  # an answer with more words is a worked solution
 # What data sets write if a problem has no answer; it also matches an empty text
 NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|not ?found|nan|n/a|null|tbd|"
@@ -118,9 +116,9 @@ def parse_list(value):
 
 
 def user_turns(value):
-    """Return [(position, content), ...] of the user's turns in a cell of chat messages, else []."""
-    return [(i, m.get("content") or m.get("value"))
-            for i, m in enumerate(value if isinstance(value, list) else ()) if isinstance(m, dict)
+    """Return the contents of the user's turns in a cell of chat messages, else []."""
+    return [m.get("content") or m.get("value")
+            for m in (value if isinstance(value, list) else ()) if isinstance(m, dict)
             and str(m.get("role") or m.get("from")).lower() in ("user", "human")]
 
 
@@ -129,7 +127,7 @@ def as_text(value):
     NaN, 7 for 7.0, 6\times 10^{23} for 6e23. Raise TypeError for others, such as an image."""
     value = finite(value)
     if turns := user_turns(value):
-        return as_text(turns[-1][1])
+        return as_text(turns[-1])
     value = [value] if isinstance(value, dict) else value
     if isinstance(value, list):  # parts of a message
         value = "\n".join(part.get("text") if isinstance(part, dict) else part for part in value)
@@ -237,9 +235,6 @@ def make_problems(rows, columns, name, counts):
             counts["other_form"] += 1
         else:
             problems.append(dict(id=f"{name}-{i:05d}", prompt=prompt, answer=answers[0]))
-            counts["earlier_turns"] += any(i for cell in cells for i, _ in user_turns(cell))
-            counts["answer_forms"] += not " ".join(prompt.split()).startswith(
-                " ".join(given.split()))
     return problems
 
 
@@ -256,7 +251,6 @@ def repair_golds(problems, cfg, counts):
         readable = [form for form in (unescape(p["answer"]), p["answer"]) if form not in unread]
         if readable and len(words) <= SOLUTION:
             kept.append(dict(p, answer=readable[0]))
-            counts["escaped_golds"] += readable[0] != p["answer"]
     counts["gold_unread"] = len(problems) - len(kept)
     return kept
 
@@ -308,7 +302,7 @@ def prepare(argv, own, doc):
             raise BadInput(f"--source={source}: has changed; remove {out} with its splits and runs")
         return print(f"{out}: exists already, nothing to do")
     path = fetch(cfg["source"], cfg["revision"], folder)
-    rows, counts = read_rows(path), dict.fromkeys(LEFT_OUT + CHANGED, 0)
+    rows, counts = read_rows(path), dict.fromkeys(LEFT_OUT, 0)
     columns = pick_columns(rows, cfg, path)
     foreign = read_against(cfg)
     problems = make_problems(rows, columns, own["name"], counts)
@@ -317,8 +311,8 @@ def prepare(argv, own, doc):
     problems = drop_duplicates(problems, foreign, cfg, counts)
     if cfg["model"]:
         problems = within_limit(problems, cfg, counts)
-    left_out, changed = (", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in words
-                                   if counts[word]) or "none" for words in (LEFT_OUT, CHANGED))
+    left_out = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in LEFT_OUT
+                         if counts[word]) or "none"
     if not problems:
         raise BadInput(f"{path}: no problem is left of {len(rows)} rows ({left_out})")
     save_json(folder / "manifest.json", dict(
@@ -330,5 +324,4 @@ def prepare(argv, own, doc):
     # problems.jsonl is written last, because its existence means that all files are complete
     write_problems(out, problems)
     more = f"; {counts['conflicts']} duplicates have another answer" * bool(counts["conflicts"])
-    print(f"{out}: {len(problems):,} problems of {len(rows):,} rows; left out: {left_out}; "
-          f"changed: {changed}{more}")
+    print(f"{out}: {len(problems):,} problems of {len(rows):,} rows; left out: {left_out}{more}")

@@ -42,17 +42,13 @@ def per_problem(evals, metric):
 
 
 def hours_of(steps, ranks):
-    """Return {step: GPU-hours, or core-hours, so far}: gen_s + train_s, or else wall_s. A record
-    of a thinned log has the means of the updates since the record before it."""
+    """Return {step: GPU-hours, or core-hours, so far} of gen_s + train_s, {} if one lacks them. A
+    record of a thinned log has the means of the updates since the record before it."""
     hours, total, before = {0: 0.0}, 0.0, 0
-    timed = all(is_number(r.get(key)) for r in steps for key in ("gen_s", "train_s"))
     for r in steps:
-        if timed:
-            total += (r["gen_s"] + r["train_s"]) * (r["step"] - before)
-        elif is_number(r.get("wall_s")):
-            total = r["wall_s"]
-        else:
+        if not (is_number(r.get("gen_s")) and is_number(r.get("train_s"))):
             return {}
+        total += (r["gen_s"] + r["train_s"]) * (r["step"] - before)
         hours[r["step"]], before = total * ranks / 3600, r["step"]
     return hours
 

@@ -97,7 +97,7 @@ def table(runs, also=()):
     base = np.mean([r["reward"][0] for r in runs if r["C"][0] == 0]
                    or [r["reward"][0] for r in runs], 0)
     V = np.array([on_grid(r, grid, base) for r in runs])
-    reached, N, (R, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
+    reached, N, (_, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
     alive = np.array([reached[cell == i].any(0) for i in range(N)])
     for i in range(N):  # it may stop below its budget, so it keeps the value of its longest runs
         if alive[i].any():

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import config
 from config import (BadInput, RECIPES, RUNNING, all_rollouts, choose, complete, derive, entry,
-                    experiment, identity, parse, read_json, run_name)
+                    experiment, identity, parse, read_json, run_name, values_of)
 from core import cost, machine
 from core.models import check_model_path
-from core.log import finished, progress, read_log, read_plan, save_json
+from core.log import finished, progress, read_plan, save_json
 from core.pool import handle_signals, last_line, pool
 from core.problems import read_problems
 import verifier
@@ -36,21 +36,16 @@ import verifier
 def cells(cfg):
     """Return the runs of a sweep, seeds x bps x ns x lrs with B_p n <= B_max, as resolved dicts,
     each seed's largest B_p n first. Raise BadInput if no cell is left or if a value is invalid."""
-    grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in distinct(cfg["seeds"])
-            for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
+    grid = [dict(cfg, B_p=B_p, n=n, seed=seed, lr_base=lr) for seed in values_of(cfg, "seeds")
+            for B_p in values_of(cfg, "bps") for n in values_of(cfg, "ns")
             if not cfg["B_max"] or B_p * n <= cfg["B_max"] for lr in config.lrs_of(cfg)]
     for c in grid:
         config.check(c)
     if not grid:
         raise BadInput(f"--B_max={cfg['B_max']}: B_p n is above it for all of --bps={cfg['bps']!r} "
-                       f"and --ns={cfg['ns']!r}; raise it, or give smaller values")
+                       f"and --ns={cfg['ns']!r}")
     # the runs with the most updates (small batches) take the longest, so they start first
     return sorted(grid, key=lambda c: -derive(c)["M"])
-
-
-def distinct(text):
-    """Return the whole numbers in a text, without duplicates, as the keys of a dict."""
-    return dict.fromkeys(map(int, text.split()))
 
 
 def run_folder(c):
@@ -69,7 +64,7 @@ def write_plan(cfg, dry_run=False):
         if dry_run:
             return
     save_json(folder / "sweep.json", dict(config=cfg))
-    out = [f"{B_p} x {n}" for B_p in distinct(cfg["bps"]) for n in distinct(cfg["ns"])
+    out = [f"{B_p} x {n}" for B_p in values_of(cfg, "bps") for n in values_of(cfg, "ns")
            if 0 < cfg["B_max"] < B_p * n]
     if out:
         print(f"not run, because B_p x n is above --B_max={cfg['B_max']}: {', '.join(out)}",
@@ -210,11 +205,10 @@ def slots(cfg):
     gpus = machine.visible_gpus()
     room = len(gpus) // max(size, 1)
     if size and each and not room:
-        raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here; give at most "
-                       "that many, or 0 for the CPU")
+        raise BadInput(f"GPUS_PER_RUN={each}: there are {len(gpus)} GPUs here; 0 is the CPU")
     if jobs > room > 0 and size > 1:
-        raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}; give "
-                       f"JOBS={room} or less, or GPUS_PER_RUN=1 to share GPUs")
+        raise BadInput(f"JOBS={jobs}: {len(gpus)} GPUs have room for {room} runs of {size}; "
+                       "only runs of one GPU can share it")
     if on_gpu and size and not os.environ.get("LAUNCH"):  # LAUNCH may start runs on another machine
         check_gpus(cfg)
     if not room:
@@ -235,9 +229,8 @@ def check_gpus(cfg):
         # prepare.py may make a model in the data folder; any other without a folder is on the hub
         if not config.is_inside(model, cfg["data"]) and not Path(model).exists():
             check_model_path(model)
-            raise BadInput(f"--model={model}: there is no GPU here, and on a CPU such a model "
-                           "takes weeks. Give MODEL=FOLDER with a small model, GPUS_PER_RUN=0 to "
-                           "use the CPU anyway, or DRY_RUN=1 to plan for another machine")
+            raise BadInput(f"--model={model}: there is no GPU here; GPUS_PER_RUN=0 uses the "
+                           "CPU (weeks), DRY_RUN=1 plans for another machine")
         return
     kernel = ["triton"] * (cfg["engine"] != "hf")
     done = subprocess.run([python(), "core/probe.py", *kernel], capture_output=True, text=True)
@@ -280,22 +273,12 @@ def run(preset, argv):
             print("--eval_every=0: there will be no report, because it needs evaluations")
         if len(todo) < len(grid):
             print("finished runs are not repeated; OUT=FOLDER starts new runs", flush=True)
-        if todo:
-            warn_of_mixed_commits(grid)
         pool([job(c) for c in todo], places, stop)
     except BrokenPipeError:
         stop.append("no reader")
     if stop:
         # os._exit, because a flush of stdout fails if the program that reads it has ended
         os._exit(130)
-
-
-def warn_of_mixed_commits(grid):
-    """Print a warning if some runs of the sweep were begun with another commit or edited code."""
-    logs = [log for c in grid if (log := run_folder(c) / "log.jsonl").exists()]
-    commits = {header.get("commit") for log in logs for header in read_log(log)[:1]}
-    if text := machine.mixed_code(commits):
-        print(f"runs of this sweep were {text}", file=sys.stderr, flush=True)
 
 
 def job(c):

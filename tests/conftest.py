@@ -122,13 +122,13 @@ setattr(module, name, held)
 
 
 class Hold:
-    """Each Python with the variables `env` waits in `function` until `release` is called, from the
-    first call on whose argument x fulfils `when`, an expression."""
+    """Each warm python with the variables `env` waits in `function` until `release` is called, from
+    the first call on whose argument x fulfils `when`, an expression."""
 
     def __init__(self, folder, when, function="json.dumps"):
         folder.mkdir()
-        self.folder, self.env = folder, dict(PYTHONPATH=str(folder))
-        (folder / "sitecustomize.py").write_text(
+        self.folder, self.env = folder, dict(HOLD=str(folder / "hold.py"))
+        Path(self.env["HOLD"]).write_text(
             HELD.format(folder=str(folder), when=when, function=function))
 
     def pids(self):
@@ -257,7 +257,7 @@ def fake_node(folder, cards, gigabytes, seen=None, driver=""):
 *memory.total*) yes {mib} | head -n {cards} ;; *) exit 9 ;; esac""")
     answer = json.dumps(dict(gpus=cards if seen is None else seen, why=driver))
     python = executable(folder / "python", f"""case "$1" in
-*core/probe.py) echo '{answer}' ;; *) exec '{sys.executable}' "$@" ;; esac""")
+*core/probe.py) echo '{answer}' ;; *) exec '{warm_python()}' "$@" ;; esac""")
     env = os.environ | dict(PATH=f"{folder}:{os.environ['PATH']}", PYTHON=str(python))
     env.pop("CUDA_VISIBLE_DEVICES", None)
     return env

@@ -15,7 +15,7 @@ import bandit_toy as b
 import config
 from core.log import read_log
 import train_grpo
-from conftest import Hold, PATIENCE, ROOT, load_script
+from conftest import Hold, PATIENCE, ROOT, load_script, warm_python
 
 SMALL = "--D=20 --n_val=10 --B_p=4 --n=4 --C=512 --eval_every=128 --idle=3"
 
@@ -204,13 +204,12 @@ def test_a_run_that_diverges_is_marked_and_the_others_continue(tmp_path):
 def test_a_stopped_sweep_leaves_no_process_and_no_half_of_a_log(how, code, tmp_path):
     """The signal comes when the workers have begun, which would take hours."""
     hold = Hold(tmp_path / "hold", "True", "concurrent.futures.as_completed")
-    started = subprocess.Popen([sys.executable, "bandit_toy.py", "sweep", "--ns=2 4", "--C=1e10",
+    started = subprocess.Popen([warm_python(), "bandit_toy.py", "sweep", "--ns=2 4", "--C=1e10",
                                 "--bps=16", f"--runs={tmp_path / 'runs'}"],
-                               stderr=subprocess.PIPE, text=True, start_new_session=True,
-                               env=os.environ | hold.env)
+                               stderr=subprocess.PIPE, text=True, env=os.environ | hold.env)
     hold.wait(1, started)
     if how == signal.SIGINT:
-        os.killpg(started.pid, how)  # as a terminal does
+        os.killpg(hold.pids()[0], how)  # as a terminal does
     else:
         started.send_signal(how)
     _, printed = started.communicate(timeout=PATIENCE)  # when the last process with the pipe ends

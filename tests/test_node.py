@@ -135,7 +135,7 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     """If torchrun passed Ctrl-C on to its ranks, the ranks would end without a checkpoint."""
     hold, out = Hold(tmp_path / "hold", step_is(2)), tmp_path / "runs"
     process = run_sweep(tiny, out, "--device=cpu", GPUS_PER_RUN="2", CUDA_VISIBLE_DEVICES="0,1",
-                        NS="2", start=True, PYTHON_EXEC=sys.executable, **hold.env)
+                        NS="2", start=True, **hold.env)
     hold.wait(1, process)
     os.killpg(process.pid, signal.SIGINT)
     hold.release()
@@ -171,7 +171,7 @@ def test_vllm_is_installed_on_a_machine_with_gpus(tmp_path, cards, env, words, w
     executable(clone / ".venv/bin/python", f"""
 if [ "$2 $3" = "pip install" ]; then echo "$*" >> '{given}'; exit; fi
 if [ "$2" = pip ]; then exit; fi
-exec '{sys.executable}' "$@"
+exec '{warm_python()}' "$@"
 """)
 
     def install(*words):
@@ -193,7 +193,7 @@ exec '{sys.executable}' "$@"
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
     """If torch sees fewer GPUs, one line is printed. Without it the sweep would use the CPU."""
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
-    done = capture([sys.executable, "-m", "core.prepare", "easy", *tiny.words, "--ns=2 4",
+    done = capture([warm_python(), "-m", "core.prepare", "easy", *tiny.words, "--ns=2 4",
                     "--bps=2", "--C=64", "--eval_every=16", *words], env=node | env)
     if not ends:
         assert done.returncode == 0 and not done.stderr, done
@@ -245,7 +245,7 @@ def test_the_embedded_model_trains_on_the_cpu(tmp_path, world, env, given):
     noted = noted()
     assert [gpu for gpu, _ in noted] == given
     assert all(("--device=auto" in words) == bool(env) for _, words in noted)
-    files = capture([sys.executable, "-m", "core.sweep", "requirements",
+    files = capture([warm_python(), "-m", "core.sweep", "requirements",
                      *["--device=auto"] * bool(env)], env=node | dict(PYTHON="")).stdout.split()
     assert ("requirements-vllm.txt" in files) == bool(env)
 
@@ -328,7 +328,7 @@ def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
                                       for key in ("model", "data", "ns", "C")]
         grid = sweep.cells(sweep.sweep_config(preset, words))
         assert min(config.derive(c)["M"] for c in grid) >= 150, env
-        done = capture([sys.executable, "-m", "core.sweep", "run", preset, *words,
+        done = capture([warm_python(), "-m", "core.sweep", "run", preset, *words,
                         f"--runs={tmp_path}/runs"], env=node | env | dict(LAUNCH=say))
         given, size = noted(), int(env["GPUS_PER_RUN"])
         if size > cards:

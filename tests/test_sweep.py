@@ -13,7 +13,7 @@ from conftest import (Hold, PATIENCE, ROOT, capture, linked, logs, run_script, r
 
 import config
 from core.log import read_plan
-from core import machine, pool, sweep
+from core import pool, sweep
 from config import BadInput, parse
 from core.prepare import check_splits, prepare
 from core.sweep import cells
@@ -280,19 +280,6 @@ def test_help_no_preset_and_another_shell(tmp_path):
     if shutil.which("dash"):
         done = capture(["dash", "run_sweep.sh", "easy"])
         assert done.returncode == 2 and "bash can" in done.stderr and done.stderr.count("\n") == 1
-
-
-def test_runs_of_several_commits_give_one_warning(tmp_path, monkeypatch, capsys):
-    grid = cells(parse(["--ns=2 4", "--bps=2", "--seeds=0 1", "--C=64", f"--runs={tmp_path}"]))
-    for c in grid[:3]:
-        sweep.run_folder(c).mkdir()
-        (sweep.run_folder(c) / "log.jsonl").write_text('{"type": "header", "commit": "aaaa"}\n')
-    for now, said in (("aaaa", ""), ("bbbb", "aaaa; the code now is bbbb"), (None, ""),
-                      ("aaaa+", "aaaa; the code now is aaaa with edits")):
-        monkeypatch.setattr(machine, "commit", lambda: now)
-        sweep.warn_of_mixed_commits(grid)
-        err = capsys.readouterr().err
-        assert said in err and err.count("\n") == bool(said), err
 
 
 def test_nohup_still_works():

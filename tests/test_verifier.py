@@ -394,7 +394,7 @@ PROTOCOL = ['"]\n[1, 9, "7", "7"]', "\n\n\n", '\n[0, 3.0, "1", "1"]\n', '", "7"]
 GOLDS = ["7919", r"\frac{7919}{7907}", "x^2+7919x", r"\{7919,7907\}", "[7907,7919]",
          r"\begin{pmatrix}7919&1\\0&1\end{pmatrix}", r"\sqrt{7919}", "x=7919", "(7919,7907,1)",
          "x>7919"]
-LIMIT, SLACK = 0.5, 1.0  # limit of CPU seconds per answer; CPU seconds to start a process
+LIMIT, SLACK = 0.2, 1.0  # limit of CPU seconds per answer; CPU seconds to start a process
 
 
 def join(separator, n, form):

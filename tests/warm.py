@@ -50,7 +50,8 @@ def client(path, python, server_env):
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     code = int(lines.readline())
     if code < 0:  # if a signal ended the script, this process ends by the same signal
-        signal.signal(-code, signal.SIG_DFL)
+        if code != -signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
 
@@ -118,6 +119,8 @@ def run(words):
     destructors, because the libraries' state is shared with the server."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     try:
+        if "HOLD" in os.environ:  # conftest.Hold
+            exec(open(os.environ["HOLD"]).read(), {})
         if words[0] == "-m":
             sys.argv, sys.path[0] = words[1:], os.getcwd()
             runpy._run_module_as_main(sys.argv[0])
