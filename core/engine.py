@@ -129,41 +129,33 @@ class HFEngine:
             length (P n,) int64: tokens of each response
             stopped (P n,) bool: whether a response ended with a stop token, not at max_new_tokens
         """
+        return joined(self.stream(prompts, n, seeds), n, progress)
+
+    def stream(self, prompts, n, seeds):
+        """Yield (prompt indices, rollouts of these prompts) for `gen_batch` rollouts at a time, the
+        longest prompts first, because similar lengths need less padding."""
         import torch
-        model, cfg, T, P = self.model, self.cfg, self.cfg["max_new_tokens"], len(prompts)
+        model, cfg, T = self.model, self.cfg, self.cfg["max_new_tokens"]
         stop = torch.tensor(stop_ids(model.generation_config.eos_token_id, self.tokenizer),
                             device=model.device)
-        # one call of `decode` generates up to gen_batch rollouts, for `per_call` prompts
         per_call = max(1, cfg["gen_batch"] // n)
-        tokens, logps = torch.zeros(P, n, T, dtype=torch.long), torch.zeros(P, n, T)
-        length = torch.zeros(P, n, dtype=torch.long)
-        stopped = torch.zeros(P, n, dtype=torch.bool)
-        order = sorted(range(P), key=lambda j: -len(prompts[j]))  # similar lengths: less padding
-        for first in range(0, P, per_call):
+        order = sorted(range(len(prompts)), key=lambda j: -len(prompts[j]))
+        for first in range(0, len(prompts), per_call):
             js = order[first:first + per_call]
             # uniforms in (0, 1] for J prompts, shape (J, n, T)
             u = 1 - torch.stack([torch.rand(n, T, generator=torch.Generator().manual_seed(seeds[j]))
                                  for j in js])
             ids = padded([prompts[j] for j in js], "left").to(model.device)
             mask = padded([[1] * len(prompts[j]) for j in js], "left").to(model.device)
-            for start in range(0, n, cfg["gen_batch"]):
-                part = slice(start, start + cfg["gen_batch"])
-                out = decode(model, ids, mask, u[:, part].flatten(0, 1).to(model.device), stop,
-                             cfg["temperature"], cfg["top_p"], self.quit)
-                for whole, piece in zip((tokens, logps, length, stopped), out):
-                    whole[js, part] = piece.unflatten(0, (len(js), -1)).cpu()
-                if progress is not None:
-                    progress.update(u[:, part, 0].numel())
-        longest = int(length.max())
-        return dict(tokens=tokens[..., :longest].flatten(0, 1), length=length.flatten(),
-                    logps=logps[..., :longest].flatten(0, 1), stopped=stopped.flatten())
-
-    def stream(self, prompts, n, seeds):
-        """Yield (prompt indices, rollouts of these prompts) for `gen_batch` rollouts at a time."""
-        per_call = max(1, self.cfg["gen_batch"] // n)
-        for first in range(0, len(prompts), per_call):
-            js = range(len(prompts))[first:first + per_call]
-            yield js, self.generate([prompts[j] for j in js], n, [seeds[j] for j in js])
+            parts = [decode(model, ids, mask, part.flatten(0, 1).to(model.device), stop,
+                            cfg["temperature"], cfg["top_p"], self.quit)
+                     for part in u.split(cfg["gen_batch"], 1)]
+            tokens, logps, length, stopped = (
+                torch.cat([x.unflatten(0, (len(js), -1)) for x in same], 1).flatten(0, 1).cpu()
+                for same in zip(*parts))
+            longest = int(length.max())
+            yield js, dict(tokens=tokens[:, :longest], logps=logps[:, :longest], length=length,
+                           stopped=stopped)
 
     def load(self, weights):
         """Copy (name, tensor) pairs of the trained model into the engine's copy, if it has one."""
@@ -236,21 +228,12 @@ class VLLMEngine:
 
     def generate(self, prompts, n, seeds, progress=None):
         """Return rollouts as HFEngine.generate does, with the seeds seeds[j] // 2 + i."""
-        outputs = {}
-        for j, outs in self.run_requests(prompts, n, seeds):
-            outputs[j] = outs
-            if progress is not None:
-                progress.update(n)
-        return self.to_tensors([out for j in range(len(prompts)) for out in outputs[j]])
+        return joined(self.stream(prompts, n, seeds), n, progress)
 
     def stream(self, prompts, n, seeds):
-        """Yield ([j], rollouts of prompt j) in the order in which the prompts finish."""
-        for j, outs in self.run_requests(prompts, n, seeds):
-            yield [j], self.to_tensors(outs)
-
-    def run_requests(self, prompts, n, seeds):
-        """Yield (j, vLLM's n outputs for prompt j) in the order in which the prompts finish. Twice
+        """Yield ([j], rollouts of prompt j) in the order in which the prompts finish. Twice
         `gen_batch` requests are queued, not a million. Raise Stopped after a stop signal."""
+        import torch
         from vllm import SamplingParams
         sampling = dict(n=n, temperature=self.cfg["temperature"], top_p=self.cfg["top_p"],
                     max_tokens=self.cfg["max_new_tokens"], ignore_eos=True,
@@ -271,17 +254,14 @@ class VLLMEngine:
                     raise Stopped
                 for request in requests:
                     if request.finished:
-                        yield running.pop(request.request_id), request.outputs
+                        outs = request.outputs
+                        yield [running.pop(request.request_id)], dict(
+                            tokens=padded([out.token_ids for out in outs]),
+                            logps=padded([out.logprobs.logprobs for out in outs]),
+                            length=torch.tensor([len(out.token_ids) for out in outs]),
+                            stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
         finally:
             core.abort_request(list(running))  # requests that still run if the caller stops early
-
-    def to_tensors(self, outs):
-        """Return vLLM's outputs as a dict of tensors, in the format of HFEngine.generate."""
-        import torch
-        return dict(tokens=padded([out.token_ids for out in outs]),
-                    logps=padded([out.logprobs.logprobs for out in outs]),
-                    length=torch.tensor([len(out.token_ids) for out in outs]),
-                    stopped=torch.tensor([out.finish_reason == "stop" for out in outs]))
 
     def load(self, weights):
         """Load (name, tensor) pairs of all parameters, and drop cached keys and values."""
@@ -301,6 +281,21 @@ class VLLMEngine:
         if self.can_sleep:
             self.llm.sleep(level=2)
             self.asleep = True
+
+
+def joined(stream, n, progress):
+    """Return the rollouts of a stream, n per prompt, as one dict in the order of the prompts."""
+    import torch
+    parts = {}
+    for js, rollouts in stream:
+        parts.update(zip(js, zip(*[x.split(n) for x in rollouts.values()])))
+        if progress is not None:
+            progress.update(n * len(js))
+    tokens, logps, length, stopped = zip(*[parts[j] for j in sorted(parts)])
+    T = int(torch.cat(length).max())
+    tokens, logps = (torch.cat([torch.nn.functional.pad(x, (0, T - x.shape[1])) for x in wide])
+                     for wide in (tokens, logps))
+    return dict(tokens=tokens, logps=logps, length=torch.cat(length), stopped=torch.cat(stopped))
 
 
 def padded(rows, side="right"):

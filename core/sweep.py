@@ -271,8 +271,6 @@ def run(preset, argv):
               "rollouts solved on validation problems", flush=True)
         if not cfg["eval_every"]:
             print("--eval_every=0: there will be no report, because it needs evaluations")
-        if len(todo) < len(grid):
-            print("finished runs are not repeated; OUT=FOLDER starts new runs", flush=True)
         pool([job(c) for c in todo], places, stop)
     except BrokenPipeError:
         stop.append("no reader")
