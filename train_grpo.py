@@ -509,7 +509,7 @@ def update(learner, batch, cfg):
 
 def memory_settings(model, cfg, device, engine_name):
     """Return (cfg with the memory keys decided for a GPU, whether vLLM stays awake during updates),
-    and warn if the run may not fit.
+    and print what an update takes and whether the run may not fit.
 
     `activation_checkpointing`, `micro_tokens` and `micro_logits` are those of `cost.fitted`, and
     `gpu_memory` is vLLM's share of the card. It stays awake if the card has room for an update and
@@ -965,8 +965,7 @@ def main(argv):
 
             # 2. rewards of this rank's rollouts, (B_p / WORLD, n)
             rewards, faults = verifier.grade(problems, rollouts, run.tokenizer, cfg)
-            correct = [0] * cfg["B_p"]
-            correct[RANK::WORLD] = verifier.solved(rewards).sum(1).tolist()
+            solved = verifier.solved(rewards).sum(1)
             generator.sleep()
 
             # 3. advantages, loss, cfg["updates"] steps of AdamW
@@ -978,9 +977,9 @@ def main(argv):
 
             # 4. the log
             t2 = time.time()
-            reward, tokens, stopped, timeouts, errors, *correct = all_reduce([
-                rewards.double().sum().item(), rollouts["length"].sum().item(),
-                rollouts["stopped"].sum().item(), *faults.values(), *correct])
+            sums = rewards, rollouts["length"], rollouts["stopped"], solved == cfg["n"], solved == 0
+            reward, tokens, stopped, all_right, all_wrong, timeouts, errors = all_reduce(
+                [*(x.double().sum().item() for x in sums), *faults.values()])
             bad = math.isnan(fields["grad_norm"])
             if m == 1:
                 check_engine(fields["tis_mean"], cfg, learner.model.device)
@@ -990,8 +989,7 @@ def main(argv):
                 type="step", step=m, rollouts=m * B, tokens=state["tokens"],
                 wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
                 response_len=tokens / B, truncated=1 - stopped / B,
-                frac_all_right=correct.count(cfg["n"]) / cfg["B_p"],
-                frac_all_wrong=correct.count(0) / cfg["B_p"],
+                frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"],
                 skipped=state["skipped"], verifier_timeouts=int(timeouts),
                 verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
 
