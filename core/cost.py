@@ -5,8 +5,9 @@
     python -m core.cost --model=Qwen/Qwen2.5-7B-Instruct --cards=80 --gpus="1 2 4 8" --algo=ppo
     DRY_RUN=1 bash run_sweep.sh easy                             # hours of a sweep
 
-Speeds and memory were measured with models of up to 1.5B (results/gpu.md); other numbers are
-assumed, so no estimate refuses a run. Sizes are in bytes; 1 GB is 10^9 bytes.
+A cell of the table is how many responses of full length the KV cache holds, or "no" if a run does
+not fit. Speeds and memory were measured with models of up to 1.5B (results/gpu.md); other numbers
+are assumed, so no estimate refuses a run. Sizes are in bytes; 1 GB is 10^9 bytes.
 """
 import math
 import re
