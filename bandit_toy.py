@@ -128,8 +128,12 @@ def advantages(rewards):
 def roll(pi, n, rng):
     """Return the choices (n, P, d) of n rollouts per problem."""
     u = rng.random((n, *pi.shape[1:]), np.float32)
+    edge, choice, above = pi[0].copy(), np.zeros(u.shape, np.uint8), np.empty(u.shape, bool)
     # the choice is the number of cumulative probabilities below u, which is uniform in [0, 1)
-    return (u > np.cumsum(pi, 0)[:-1, None]).sum(0)
+    for p in pi[1:]:
+        choice += np.greater(u, edge, out=above)
+        edge += p
+    return choice
 
 
 def group_gradient(pi, choice, A):

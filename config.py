@@ -401,7 +401,7 @@ def experiment(cfg):
 
 
 def values_of(cfg, key):
-    """Return the numbers in a key of LISTS, without duplicates."""
+    """Return the numbers in a key of LISTS, without duplicates. Raise BadInput for another word."""
     like = {key: LISTS[key][0]}
     return list(dict.fromkeys(cast(key, word, like) for word in cfg[key].split()))
 

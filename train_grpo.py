@@ -111,7 +111,7 @@ def kl_term(kind, logp, logp_ref):
 def gae(values, rewards, lengths, gamma, lam):
     """Return generalised advantage estimates (R, T) for PPO (Schulman et al. 2016, eq. 16).
 
-    values (R, T): the critic's value before each token, then padding. rewards (R,): given at the
+    values (R, T): the critic's value before each token, then zeros. rewards (R,): given at the
     last token. lengths (R,): tokens of each response. A_t = delta_t + gamma lam A_{t+1} with
     delta_t = r_t + gamma V_{t+1} - V_t, and V = 0 after the end. In the padding, A is 0. Values
     [0.5, 0.2], reward 1 and gamma = lam = 0.5 give delta = [-0.4, 0.8] and A = [-0.2, 0.8].
@@ -554,11 +554,12 @@ def memory_settings(model, cfg, device, engine_name):
     return cfg, awake
 
 
-def updates_at(budgets, cfg):
-    """Return the set of updates at which a run first reaches the budgets in a text, "0 1e5". Those
-    above C are left out; one beyond the last whole update maps to update M."""
-    B, reached = cfg["B_p"] * cfg["n"], [C for C in map(float, budgets.split()) if C <= cfg["C"]]
-    return {min(math.ceil(C / B), cfg["C"] // B) for C in reached}
+def updates_at(key, cfg):
+    """Return the set of updates at which a run first reaches the budgets in cfg[key]. Those above C
+    are left out; one beyond the last whole update maps to update M."""
+    B = cfg["B_p"] * cfg["n"]
+    return {min(math.ceil(C / B), cfg["C"] // B)
+            for C in config.values_of(cfg, key) if C <= cfg["C"]}
 
 
 def file_size(file):
@@ -704,7 +705,7 @@ class Run:
         self.began = time.time() - state["wall_s"]
         # add this launch's checkpoints and evaluations to those that earlier launches asked for
         for key in ("keep", "pass"):
-            earlier, asked = set(state.get(key, ())), updates_at(cfg[f"{key}_at"], cfg)
+            earlier, asked = set(state.get(key, ())), updates_at(f"{key}_at", cfg)
             for m in sorted(asked - earlier):
                 there = key == "keep" and models.checkpoint_path(folder, m).exists()
                 if m < max(state["step"], key == "keep") and not there:
@@ -783,12 +784,11 @@ class Run:
 
     def evaluate(self, m):
         """Log evaluations of the policy after update m on every validation set."""
-        cfg, C = self.cfg, m * self.B
+        cfg, tokens = self.cfg, self.state["tokens"]
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
-            record = evaluation.eval_record(val, *counts, cfg, m, C, self.state["tokens"],
-                                            name)
+            record = evaluation.eval_record(val, *counts, cfg, m, m * self.B, tokens, name)
             # for the progress bar: avg@k counts only rewards of 1, `reward` is there for fractions
             if name == "val":
                 self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from config import BadInput, check_run, derive, entry, files, lrs_of, parse
+from config import BadInput, check_run, derive, entry, files, lrs_of, parse, values_of
 from core.problems import read_problems, set_hash, subset
 from train_grpo import advantages, batch_indices, kl_term, mixed_groups
 import torch
@@ -331,8 +331,8 @@ def main(argv):
     device = cfg["device"].replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(cfg["threads"] or 1)
     torch.backends.cuda.matmul.allow_tf32 = True
-    seeds, folder = list(map(int, cfg["seeds"].split())), Path(cfg["runs"])
-    for B_p, n in itertools.product(map(int, cfg["bps"].split()), map(int, cfg["ns"].split())):
+    seeds, folder = values_of(cfg, "seeds"), Path(cfg["runs"])
+    for B_p, n in itertools.product(values_of(cfg, "bps"), values_of(cfg, "ns")):
         check_run(dict(cfg, B_p=B_p, n=n))
         cell = Replicas(dict(cfg, B_p=B_p, n=n), seeds, lrs_of(cfg), device)
         name = f"B_p = {B_p}, n = {n}, {len(cell.runs)} runs"

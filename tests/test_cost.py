@@ -133,7 +133,7 @@ def test_the_share_that_the_trainer_leaves(settings, model, gpus, words):
     parts = cost.state_bytes(s, cfg, gpus)
     left = cost.usable_bytes(160e9) - sum(parts.values()) + parts["gradients"]
     if name == "vllm":
-        assert 0.1 <= got["gpu_memory"] <= min(0.9, max(0.1, left / 160e9 + 0.011))
+        assert got["gpu_memory"] == pytest.approx(min(0.9, max(0.1, left / 160e9)), abs=1e-3)
     assert settings(cfg | dict(gpu_memory=0.4), shapes, gpus, 160)[0]["gpu_memory"] == 0.4
     got, printed, _ = settings(cfg, shapes, gpus, 10)
     assert "may not fit" in printed and got["gpu_memory"] == 0.1
@@ -193,7 +193,7 @@ def test_the_table_of_the_docs(tmp_path, capsys):
     usual, kept, hf = (table(f"--model={tmp_path}", "--gpus=4", "--cards=80", *more)[2]
                        for more in ([], ["--activation_checkpointing=false"], ["--engine=hf"]))
     assert float(kept[2]) > 2 * float(usual[2])
-    assert float(hf[2]) > float(usual[2]) + 15 and hf[4] != "no"
+    assert float(hf[2]) > float(usual[2]) + 15 and hf[4].isdigit()
 
 
 def test_what_adds_to_the_hours():

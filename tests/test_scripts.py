@@ -75,6 +75,9 @@ def test_a_batch_may_hold_the_problems_several_times(script, tiny, tmp_path):
     done = script("train_grpo.py", *tiny.words, "--D=1", "--B_p=8", "--n=4", "--C=64",
                   "--temperature=1", f"--out={tmp_path / 'run'}", "--eval_every=64")
     assert done.code == 0 and "budget used after 64 rollouts" in done.stderr, done
+    records = read_log(tmp_path / "run/log.jsonl")
+    assert records[0]["derived"]["D"] == 1
+    assert [r["rollouts"] for r in records if r["type"] == "step"] == [32, 64]
 
 
 @pytest.mark.parametrize("content, says", PROBLEM_FILES)
@@ -261,8 +264,9 @@ def test_sample_writes_rates_splits_and_a_figure(measured, world):
     counts = {}
     for r in lines:
         counts.setdefault(r["id"], []).append((r["samples"], r["correct"]))
-    ids = [p["id"] for p in sample.read_problems(world.problems)[:48]]
-    assert sorted(counts) == ids
+    problems = sample.read_problems(world.problems)[:48]
+    problems.sort(key=lambda p: -len(p["prompt"]))  # a character is a token
+    assert list(counts) == [p["id"] for p in problems]
     # while the level of a problem is undecided, it gets 16 more rollouts, up to 64
     for c in counts.values():
         assert [s for s, _ in c] == [16, 32, 48, 64][:len(c)]
