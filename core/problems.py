@@ -37,7 +37,7 @@ def read_problems(path):
                 raise ValueError
         except (ValueError, RecursionError):
             raise BadInput(f"{path}:{i}: not a JSON object in UTF-8") from None
-        for field in ["id", "prompt", "answer"] + ["begin"] * ("begin" in problem):
+        for field in ("id", "prompt", "answer"):
             value = problem.get(field)
             if finite(value) is None or not str(value).strip():
                 raise BadInput(f"{path}:{i}: the problem has no {field}")
@@ -48,6 +48,10 @@ def read_problems(path):
                 value = int(value)
             # tokenizers refuse lone surrogates
             problem[field] = str(value).encode(errors="replace").decode()
+        if not isinstance(problem.get("begin", ""), str):  # it may be empty or blank
+            raise BadInput(f"{path}:{i}: begin={problem['begin']!r}: expected a string")
+        if "begin" in problem:
+            problem["begin"] = problem["begin"].encode(errors="replace").decode()
         if problem["id"] in line_of:
             raise BadInput(f"{path}:{i}: id {problem['id']} is already used in line "
                            f"{line_of[problem['id']]}")
@@ -141,13 +145,21 @@ def tokenize(problems, tokenizer):
         texts = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True,
                                               strftime_now=DATE.strftime)
     texts = [text + p.get("begin", "") for text, p in zip(texts, problems)]
-    prompts = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
-    if not tokenizer.chat_template:  # some tokenizers add the end token
-        for ids in prompts:
-            while ids[-1:] == [tokenizer.eos_token_id]:
-                ids.pop()
+    prompts = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    if not tokenizer.chat_template:
+        full = tokenizer(texts, add_special_tokens=True)["input_ids"]
+        prompts = [without_end(ids, text) for ids, text in zip(full, prompts)]
     warn_of_unknown(problems, prompts, tokenizer)
     return prompts
+
+
+def without_end(ids, text):
+    """Return the token ids of a prompt without the special tokens at its end, after which a model
+    writes no answer. text: the ids without special tokens."""
+    for start in range(len(ids) - len(text) + 1):
+        if ids[start:start + len(text)] == text:
+            return ids[:start + len(text)]
+    return ids
 
 
 def encode(name, problems, tokenizer, max_prompt_tokens):

@@ -318,6 +318,9 @@ def test_begin(tiny, tmp_path):
     assert {tokenizer.decode(b[len(a):]).replace(" ", "") for a, b in zip(ids, more)} == {"12"}
     assert sample.set_hash(plain) == sample.set_hash([dict(p, begin="") for p in plain])
     assert sample.set_hash(plain) != sample.set_hash(begun)
-    (tmp_path / "p.jsonl").write_text('{"id": 1, "prompt": "a", "answer": "b", "begin": []}\n')
-    with pytest.raises(BadInput, match="p.jsonl:1: begin is not text"):
+    blank = [dict(plain[0], begin="\n"), dict(plain[1], begin="")]
+    sample.write_problems(tmp_path / "p.jsonl", blank)
+    assert [p["begin"] for p in sample.read_problems(tmp_path / "p.jsonl")] == ["\n", ""]
+    (tmp_path / "p.jsonl").write_text('{"id": 1, "prompt": "a", "answer": "b", "begin": 3}\n')
+    with pytest.raises(BadInput, match="p.jsonl:1: begin=3: expected a string"):
         sample.read_problems(tmp_path / "p.jsonl")

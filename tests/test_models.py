@@ -241,7 +241,8 @@ PROBLEMS = [dict(id="1", prompt="w1 w2", answer="w3"),
 
 
 @pytest.mark.parametrize("form, before", [("$A </s>", []), ("<s> $A </s>", [1]), ("<s> $A", [1]),
-                                          ("<s> $A </s> </s>", [1]), ("$A", [])])
+                                          ("<s> $A </s> </s>", [1]), ("$A <s>", []),
+                                          ("$A", [])])
 def test_no_prompt_ends_with_the_end_of_a_text(form, before):
     from tokenizers.processors import TemplateProcessing
     tokenizer = tiny_tokenizer()
