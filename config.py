@@ -35,7 +35,7 @@ config = dict(
                                   # train on; all = every problem; empty = that of `recipe`
     train_set = "",               # problem file to train on; empty = that of `split`
     val_set = "",                 # problem files to evaluate on, with commas; empty = of `split`
-    D = 0,                        # training problems to use, the first of any larger D; 0 = all
+    D = 0,                        # most training problems to use, part of any larger D; 0 = all
     seed = 0,                     # seed for the choice and order of problems and for every rollout
     # How the budget is spent: C = B_p n M
     B_p = 32,                     # problems per batch
@@ -91,7 +91,6 @@ config = dict(
     runs = "",                    # folder of a sweep's runs; empty = runs/[DATA_MODEL_]RECIPE
     out = "",                     # folder of the output; empty = the script's own, see --help
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
-    threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
     micro_tokens = 16384,         # tokens per micro-batch of an update, with any padding
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at a time, of 14 bytes each
@@ -135,7 +134,7 @@ def comments():
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
 # Keys that are not part of a run's identity. All others are, also those that you add
-RUNNING = """device threads gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
+RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
              save_every keep_last keep_at pass_at sample_every s""".split()  # how a run is executed
 # train_set and val_set replace `data` and `split`, and a larger budget C continues a run
 FREE = {*RUNNING, *"""data split C B_max problems measure s_zero n_val runs out
@@ -359,16 +358,15 @@ def all_rollouts(cfg):
 
 
 def check_run(cfg):
-    """Raise BadInput if no run can have this B_p, n, C, top_p and number of threads."""
-    B, cores = cfg["B_p"] * cfg["n"], os.cpu_count() or 1
+    """Raise BadInput if no run can have this B_p, n, C and top_p."""
+    B = cfg["B_p"] * cfg["n"]
     expect(
         cfg,
         ("B_p", B <= (cfg["B_max"] or B), f"with n={cfg['n']}, B_p n = {B} is above "
          f"B_max={cfg['B_max']}"),
         ("C", cfg["C"] >= B, f"below one update of B_p n = {B} rollouts"),
         ("top_p", cfg["top_p"] == 1 or not cfg["tis_cap"], "below 1 only with --tis_cap=0, "
-         "because the engine's log-probs are renormalised"),
-        ("threads", cfg["threads"] <= cores, f"this machine has {cores} cores"))
+         "because the engine's log-probs are renormalised"))
 
 
 def check_processes(cfg, count):

@@ -32,7 +32,7 @@
 #                 Before you use srun, see docs/node.md, because srun does not pass SIGTERM on.
 #   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,
 #                 `bash run_sweep.sh env` makes the environment, and
-#                 `.venv/bin/python -m core.prepare easy --data=... --model=...` the splits.
+#                 `.venv/bin/python -m core.sweep prepare easy --data=... --model=...` the splits.
 [ -n "${BASH_VERSION:-}" ] || { echo "sh cannot run this script, bash can: bash $0" >&2; exit 2; }
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -83,34 +83,7 @@ if [ "${DRY_RUN:-}" != 1 ]; then
 fi
 [ "$preset" = env ] && exit 0
 
-# ---- DRY_RUN=1: print the training commands and exit ---------------------------------------------
-runs=$("$PY" -m core.sweep folder "$preset" "${args[@]}")
-args+=(--runs="$runs")
-if [ "${DRY_RUN:-}" = 1 ]; then
-    exec "$PY" -m core.sweep commands "$preset" "${args[@]}"
-fi
-
-# a stage runs in the background, so that the trap can pass SIGTERM on to it at once
-stage() {
-    trap 'kill -TERM "$child" 2> /dev/null || true' INT TERM HUP
-    code=0
-    "$PY" -m "$@" & child=$!
-    wait "$child" || code=$?
-    while kill -0 "$child" 2> /dev/null; do code=0; wait "$child" || code=$?; done
-    trap - INT TERM HUP
-    [ $code = 0 ] || exit $code
-}
-# ---- problems, base models, difficulty: prepare.py of the data folder, sample.py -----------------
-stage core.prepare "$preset" "${args[@]}"
-# ---- the runs: train_grpo.py for every cell ------------------------------------------------------
-stage core.sweep run "$preset" "${args[@]}"
-
-# ---- the analysis --------------------------------------------------------------------------------
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-analysis=0
-echo "all runs have ended; analysing them (half a minute)"
-"$PY" frontier.py --recipe="$preset" "${args[@]}" > "$runs/report.txt" &&
-    "$PY" fit_sigmoid.py --recipe="$preset" "${args[@]}" && tail -n 1 "$runs/report.txt" ||
-    analysis=$?
-"$PY" -m core.sweep failed "$preset" "${args[@]}"  # if runs have failed, lists them and exits
-exit $analysis
+# ---- problems, difficulty, runs, figures; with DRY_RUN=1 only the training commands -------------
+verb=run
+[ "${DRY_RUN:-}" = 1 ] && verb=commands
+exec "$PY" -m core.sweep $verb "$preset" "${args[@]}"

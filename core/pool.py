@@ -102,6 +102,11 @@ def call(*words):
         sys.exit(code if code > 0 else 128 - code)
 
 
+def python():
+    """Return the Python interpreter that runs all stages: $PYTHON or the one in .venv."""
+    return os.environ.get("PYTHON") or ".venv/bin/python"
+
+
 def handle_signals(numbers, handler):
     """Set `handler` for the signals `numbers`. If SIGHUP is ignored (nohup), keep it ignored."""
     for number in numbers:

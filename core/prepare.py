@@ -1,6 +1,4 @@
-"""core/prepare.py: make the problems, base model and splits that the runs of a sweep need.
-
-    python -m core.prepare easy --data=data/mine    # problems, base model, difficulty, splits
+"""core/prepare.py: make a problem file that the runs of a sweep need, with its base model.
 
 Files that exist are not made again, except those of the split `all`. prepare.py of the data
 folder, which can be any program, and sample.py, which holds GPUs, run in their own processes.
@@ -8,42 +6,17 @@ folder, which can be any program, and sample.py, which holds GPUs, run in their 
 import os
 import re
 import shlex
-import signal
 import sys
 from pathlib import Path
 
-from config import BadInput, entry, files, is_inside, parse, read_json
+from config import BadInput, is_inside, read_json
 from core import machine
-from core.problems import read_problems, subset
-from core.pool import call, handle_signals, pool
-from core.sweep import (preset_of, preset_words, print_price, python, slots, sweep_config,
-                        unfinished)
+from core.pool import call, pool, python
+from core.problems import read_problems
 
 # The names of the split files that sample.py measures for. A level is a range of avg@s_zero
 SPLIT = re.compile(r"(easy|hard|very_easy|mixed|(?P<level>extreme|level_easy|level_very_easy))"
                    r"_(train|val)\.jsonl")
-
-
-def prepare(preset, argv):
-    """Make the problem files that the runs of a preset need, with the model and the splits."""
-    cfg = sweep_config(preset, argv)
-    if not Path(cfg["data"]).is_dir():
-        raise BadInput(f"--data={cfg['data']}: no such folder, see docs/problems.md")
-    unfinished(cfg)  # raises BadInput on a bad key or value before this script writes anything
-    slots(cfg)  # raises BadInput if the runs do not fit this machine
-    print_price(preset, cfg)
-    # --seed is left out, because it is the seed of the runs
-    given = [w for w in [*preset_words(preset, cfg["data"], argv), *argv]
-             if not w.startswith(("--seed=", "--data=", "--model=", "--runs=", "--out="))]
-    for file in dict.fromkeys(map(Path, (cfg["train_set"], *files(cfg["val_set"])))):
-        make(file, cfg, given)
-    # read again, because the size of the split may replace D
-    before, cfg = cfg["D"], sweep_config(preset, argv)
-    problems = read_problems(cfg["train_set"])
-    used = subset(problems, cfg["D"], cfg["seed"])  # raises BadInput if D is too large
-    print(f"training on {len(used)} of the {len(problems)} problems of {cfg['train_set']} "
-          f"(--D={cfg['D']}; 0 = all)"
-          + f"; D = {before} is for another model" * (before > cfg["D"]), flush=True)
 
 
 def make(file, cfg, given):
@@ -109,15 +82,3 @@ def measure(words, out):
         if pool(jobs, [dict(CUDA_VISIBLE_DEVICES=gpu) for gpu in gpus], []):
             sys.exit(1)
     call(python(), "sample.py", *words)
-
-
-def main(argv):
-    # KeyboardInterrupt makes `pool` end the shards, which have their own sessions
-    handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
-    if {"-h", "--help"} & set(argv):
-        parse(["--help"], __doc__)
-    prepare(*preset_of(argv))
-
-
-if __name__ == "__main__":
-    entry(main)

@@ -127,11 +127,8 @@ def at_k(metric, samples):
 
 
 def subset(problems, D, seed):
-    """Return D problems of a seeded shuffle, in file order, or all if D = 0. A larger D includes
-    them. Raise BadInput if D is too large."""
-    if D > len(problems):
-        raise BadInput(f"--D={D}: the training set holds only {len(problems)} problems; "
-                       "--D=0 takes all")
+    """Return D problems of a seeded shuffle, in file order, or all if D = 0 or there are fewer. A
+    larger D includes them."""
     order = random.Random(f"subset {seed}").sample(range(len(problems)), len(problems))
     return [problems[i] for i in sorted(order[:D])] if D else problems
 

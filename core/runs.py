@@ -66,7 +66,7 @@ def read_run(path, metric="avg@4", unit="rollouts", part="val", epochs=0):
         set_key(cfg, key, cfg[key])  # the keys that the analysis reads
     if min(cfg["B_p"], cfg["n"]) < 1:
         raise BadInput("its config has no B_p or no n")
-    D = cfg.get("D") or dict(head.get("derived") or {}).get("D")
+    D = dict(head.get("derived") or {}).get("D") or cfg.get("D")
     if epochs and not D:
         raise BadInput("its config has no D, the training problems, for --epochs")
     M = epochs * D // cfg["B_p"] if epochs else np.inf

@@ -1,11 +1,11 @@
 """core/sweep.py: plan the runs of a sweep and start them.
 
+    python -m core.sweep prepare easy --data=data/mine     # problems, model, difficulty, splits
     python -m core.sweep commands easy --ns="2 4" --bps=8  # print the commands still to run
-    python -m core.sweep run easy                          # run them and print the progress
+    python -m core.sweep run easy                          # prepare, run them, analyse the sweep
     python -m core.sweep failed easy                       # list planned runs that did not end
 
-run_sweep.sh calls these commands, `folder` (print the sweep's folder) and `requirements` (print the
-files that pip installs). core/prepare.py makes the problems and models.
+run_sweep.sh calls `run`, `commands` and `requirements` (print the files that pip installs).
 
 A sweep has one run for each cell of seeds x bps x ns x lrs. presets.json of the data folder has the
 command-line words of each recipe's sweep. `commands` and `run` write the sweep's config, its plan,
@@ -23,11 +23,12 @@ from pathlib import Path
 
 import config
 from config import (BadInput, RECIPES, RUNNING, all_rollouts, choose, complete, derive, entry,
-                    experiment, identity, parse, read_json, run_name, values_of)
+                    experiment, files, identity, parse, read_json, run_name, values_of)
 from core import cost, machine
 from core.models import check_model_path
 from core.log import finished, progress, read_plan, save_json
-from core.pool import handle_signals, last_line, pool
+from core.pool import handle_signals, last_line, pool, python
+from core.prepare import make
 from core.problems import read_problems
 import verifier
 
@@ -100,20 +101,10 @@ def sweep_config(preset, argv):
             raise BadInput(f"{word}: a sweep has several values; --ns, --bps, --seeds give those "
                            "to run, and the analysis takes all that ran")
     words = preset_words(preset, parse(argv)["data"], argv)
-    cfg = parse([f"--recipe={preset}", *words, *argv])
-    # the D of presets.json is for one model; the split of another model may have fewer problems
-    if cfg["D"] and Path(cfg["train_set"]).is_file() and not any(w[:4] == "--D=" for w in argv):
-        if len(read_problems(cfg["train_set"])) < cfg["D"]:
-            cfg["D"] = 0
-    return cfg
+    return parse([f"--recipe={preset}", *words, *argv])
 
 
 # ---- Training commands, and the GPUs on which each runs ------------------------------------------
-
-def python():
-    """Return the Python interpreter that runs all stages: $PYTHON or the one in .venv."""
-    return os.environ.get("PYTHON") or ".venv/bin/python"
-
 
 def command(cfg, more=(), start=("python",)):
     """Return the shell command of a run, with the keys off what recipe and data folder set.
@@ -252,8 +243,28 @@ def print_price(preset, cfg, file=sys.stdout):
         print(f"{preset}: {cost.of_runs(cells(cfg))}", file=file, flush=True)
 
 
+def prepare(preset, argv):
+    """Make the problem files that the runs of a preset need, with the model and the splits."""
+    cfg = sweep_config(preset, argv)
+    if not Path(cfg["data"]).is_dir():
+        raise BadInput(f"--data={cfg['data']}: no such folder, see docs/problems.md")
+    unfinished(cfg)  # raises BadInput on a bad key or value before anything is written
+    slots(cfg)  # raises BadInput if the runs do not fit this machine
+    print_price(preset, cfg)
+    # --seed is left out, because it is the seed of the runs
+    given = [w for w in [*preset_words(preset, cfg["data"], argv), *argv]
+             if not w.startswith(("--seed=", "--data=", "--model=", "--runs=", "--out="))]
+    for file in dict.fromkeys(map(Path, (cfg["train_set"], *files(cfg["val_set"])))):
+        make(file, cfg, given)
+    size = len(read_problems(cfg["train_set"]))
+    print(f"training on {min(cfg['D'] or size, size)} of the {size} problems of {cfg['train_set']} "
+          f"(--D={cfg['D']}; 0 = all)", flush=True)
+
+
 def run(preset, argv):
-    """Train all unfinished runs of a preset. Exit with 130 if a signal stops them."""
+    """Train all unfinished runs of a preset and analyse the sweep. Return 1 if a run failed, or the
+    exit code of an analysis that failed. Exit with 130 if a signal stops the runs."""
+    prepare(preset, argv)
     cfg, stop = sweep_config(preset, argv), []
     todo, grid, places = unfinished(cfg), cells(cfg), slots(cfg)
     handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
@@ -277,6 +288,13 @@ def run(preset, argv):
     if stop:
         # os._exit, because a flush of stdout fails if the program that reads it has ended
         os._exit(130)
+    print("all runs have ended; analysing them (half a minute)", flush=True)
+    handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    words, code = [f"--recipe={preset}", *argv, f"--runs={cfg['runs']}"], 0
+    for script in ("frontier.py", "fit_sigmoid.py"):
+        code = code or subprocess.call([python(), script, *words])
+    return list_failed(preset, argv) or code
 
 
 def job(c):
@@ -318,10 +336,11 @@ def main(argv):
     preset, words = preset_of(argv[1:])
     if verb.startswith("-") or {"-h", "--help"} & set(words):
         parse(["--help"], __doc__)
-    verbs = dict(commands=commands, run=run, failed=list_failed,
-                 folder=lambda preset, argv: print(sweep_config(preset, argv)["runs"]),
+    verbs = dict(prepare=prepare, commands=commands, run=run, failed=list_failed,
                  requirements=requirements)
     choose("verb", verb, verbs)
+    # KeyboardInterrupt makes `pool` end the shards of sample.py, which have their own sessions
+    handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     return verbs[verb](preset, words)
 
 

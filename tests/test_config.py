@@ -20,7 +20,7 @@ from core.sweep import command
 
 # Keys that may change within one experiment: budget, folders, memory, speed, keys of other stages
 FREE = set("""C B_max data problems s s_zero split n_val runs out device gen_batch measure
-              micro_tokens micro_logits activation_checkpointing gpu_memory threads save_every
+              micro_tokens micro_logits activation_checkpointing gpu_memory save_every
               keep_last keep_at pass_at sample_every ns bps seeds lrs view metric unit eval_set
               epochs""".split())
 
@@ -120,7 +120,7 @@ def test_unknown_keys_name_the_nearest(word, near):
 
 
 @pytest.mark.parametrize("name", ["config", "sample", "evaluate", "train_grpo", "frontier",
-                                  "fit_sigmoid", "core.sweep", "core.prepare", "bandit_toy",
+                                  "fit_sigmoid", "core.sweep", "bandit_toy",
                                   "prepare"])
 def test_every_script_has_help(capsys, name, prepare):
     module = prepare if name == "prepare" else importlib.import_module(name)

@@ -583,7 +583,8 @@ def test_split_all(tmp_path, script):
     splits = tmp_path / "splits/not_there"
     train, val = (ids(splits / f"all_{part}.jsonl") for part in ("train", "val"))
     assert not set(train) & set(val) and {*train, *val} == {str(i) for i in range(60)}
-    done = script("core.prepare", "easy", *words, env=dict(PYTHON=sys.executable, GPUS_PER_RUN="0"))
+    done = script("core.sweep", "prepare", "easy", *words,
+                  env=dict(PYTHON=sys.executable, GPUS_PER_RUN="0"))
     assert done.code == 0 and ids(splits / "all_val.jsonl") == val, done.stderr
     refused(script("sample.py", *words, "--n_val=60"), "--n_val=60", "none of the 60")
 

@@ -107,6 +107,6 @@ def test_the_words_of_the_preset_reach_every_script(made, tiny, tmp_path, monkey
     monkeypatch.setattr(prepare, "measure", lambda words, out: called.append(words))
     words = [f"--data={data}", f"--model={tiny.model}", f"--runs={tmp_path / 'runs'}"]
     with pytest.raises(BadInput, match="easy_train.jsonl: too few"):  # nothing was measured
-        prepare.prepare("easy", words)
+        sweep.prepare("easy", words)
     asked = config.parse(called[0])
     assert (asked["measure"], asked["max_new_tokens"], asked["n_val"]) == (4000, 768, 300)

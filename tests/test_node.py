@@ -17,7 +17,7 @@ from conftest import (Hold, PATIENCE, ROOT, capture, executable, fake_node, link
                       step_is, tree, warm_python)
 
 import config
-from core import machine, prepare, probe, sweep
+from core import machine, probe, sweep
 
 
 named = pytest.mark.parametrize
@@ -144,9 +144,9 @@ def test_ctrl_c_reaches_the_ranks_as_a_request(tiny, tmp_path):
     assert [r[-1]["status"] for r in logs(out).values()] == ["stopped"]
 
 
-@named("env, names", [(dict(GPUS_PER_RUN="4", BPS="4"), ["prepare.py: GPUS_PER_RUN=4", "3 GPUs"]),
-    (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["prepare.py: GPUS_PER_RUN=1", "0 GPUs"]),
-    (dict(GPUS_PER_RUN="2", JOBS="2"), ["prepare.py: JOBS=2", "1 runs"]),
+@named("env, names", [(dict(GPUS_PER_RUN="4", BPS="4"), ["sweep.py: GPUS_PER_RUN=4", "3 GPUs"]),
+    (dict(GPUS_PER_RUN="1", CUDA_VISIBLE_DEVICES="-1"), ["sweep.py: GPUS_PER_RUN=1", "0 GPUs"]),
+    (dict(GPUS_PER_RUN="2", JOBS="2"), ["sweep.py: JOBS=2", "1 runs"]),
     (dict(GPUS_PER_RUN="two"), ["sweep.py: GPUS_PER_RUN=two"]),
     (dict(GPUS_PER_RUN="2", BPS="4 3"), ["--B_p=3", "2 processes of GPUS_PER_RUN", "B_p is 4"])])
 def test_refused_before_anything_is_written(tiny, tmp_path, env, names):
@@ -193,7 +193,7 @@ exec '{warm_python()}' "$@"
 def test_torch_must_see_the_gpus(tiny, tmp_path, seen, driver, env, words, ends):
     """If torch sees fewer GPUs, one line is printed. Without it the sweep would use the CPU."""
     node = fake_node(tmp_path / "bin", 8, 80, seen, driver)
-    done = capture([warm_python(), "-m", "core.prepare", "easy", *tiny.words, "--ns=2 4",
+    done = capture([warm_python(), "-m", "core.sweep", "prepare", "easy", *tiny.words, "--ns=2 4",
                     "--bps=2", "--C=64", "--eval_every=16", *words], env=node | env)
     if not ends:
         assert done.returncode == 0 and not done.stderr, done
@@ -265,22 +265,17 @@ def test_a_model_of_the_hub_without_a_gpu(tiny, tmp_path, monkeypatch, env):
         sweep.slots(sweep.sweep_config("easy", [*words, f"--model={model}"]))
 
 
-def test_a_presets_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
-    """If a split has fewer problems than D of the preset, the sweep trains on all and says so."""
+def test_D_is_an_upper_bound(tiny, tmp_path, capsys, monkeypatch):
+    """If a split has fewer problems than D, the sweep trains on all and says so."""
     monkeypatch.setenv("PYTHON", sys.executable)
     data = copied_problems(tiny, tmp_path / "data")
     arm = "--recipe=easy --D=6000 --ns=2 --bps=2 --C=16 --eval_every=4"
     (data / "presets.json").write_text(json.dumps(dict(easy=arm)))
     words = [f"--data={data}", f"--model={tiny.model}", "--split=all", "--max_prompt_tokens=16",
              "--max_new_tokens=12", f"--runs={tmp_path / 'runs'}"]
-    assert sweep.sweep_config("easy", words)["D"] == 6000  # before the splits are made
-    prepare.prepare("easy", words)
-    assert "0 = all); D = 6000 is for another model\n" in capsys.readouterr().out
-    (cell,) = sweep.cells(sweep.sweep_config("easy", words))
-    assert cell["D"] == 0 and "--D=" not in sweep.training(cell)
-    with pytest.raises(config.BadInput, match="--D=7000: the training set holds only 12 problems"):
-        prepare.prepare("easy", [*words, "--D=7000"])
-    assert sweep.sweep_config("easy", [*words, "--D=5"])["D"] == 5
+    for more, said in (([], "12 of the 12"), (["--D=5"], "5 of the 12")):
+        sweep.prepare("easy", [*words, *more])
+        assert f"training on {said} problems of {data}" in capsys.readouterr().out
 
 
 def test_each_gpu_measures_a_share(tiny, tmp_path):
@@ -288,8 +283,8 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     data, out = copied_problems(tiny, tmp_path / "data"), tmp_path / "runs"
     words = [word for word in tiny.words if not re.match("--(problems|train_set|val_set)=", word)]
     # GPUS_PER_RUN=1, because runs with --device=cpu would not be split over GPUs
-    line = [warm_python(), "-m", "core.prepare", "hard", f"--data={data}", f"--runs={out}", *words,
-            "--s=100", "--s_zero=0", "--device=cpu"]
+    line = [warm_python(), "-m", "core.sweep", "prepare", "hard", f"--data={data}", f"--runs={out}",
+            *words, "--s=100", "--s_zero=0", "--device=cpu"]
     node = fake_node(tmp_path / "bin", 2, 80) | dict(GPUS_PER_RUN="1")
     ids = [json.loads(line)["id"] for line in open(tiny.train)]
     # each shard has every second problem, and waits with the count of its third one
@@ -310,6 +305,15 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     assert (data / "splits/model/hard_train.jsonl").exists()
 
 
+# the problems and the model of these sweeps are on a hub
+UNPREPARED = """import sys
+from core import sweep
+sweep.prepare = lambda *_: None
+sys.argv[0] = "sweep.py"
+sweep.entry(sweep.main)
+"""
+
+
 @named("cards", [1, 4, 8])
 def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
     """The sweeps in README and docs give each run its GPUs, or say in one line why not. The
@@ -328,7 +332,7 @@ def test_the_commands_of_the_pages_on_a_node(tmp_path, cards):
                                       for key in ("model", "data", "ns", "C")]
         grid = sweep.cells(sweep.sweep_config(preset, words))
         assert min(config.derive(c)["M"] for c in grid) >= 150, env
-        done = capture([warm_python(), "-m", "core.sweep", "run", preset, *words,
+        done = capture([warm_python(), "-c", UNPREPARED, "run", preset, *words,
                         f"--runs={tmp_path}/runs"], env=node | env | dict(LAUNCH=say))
         given, size = noted(), int(env["GPUS_PER_RUN"])
         if size > cards:

@@ -57,7 +57,7 @@ def refused(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.parametrize("word, names", [
     ("--lr_bse=1", ["lr_bse=1", "lr_base"]), ("--B_max=3", ["--B_p=2: with n=2", "B_max=3"]),
-    ("--D=17", ["--D=17", "16 problems"]), ("--config=missing.json", ["missing.json"]),
+    ("--config=missing.json", ["missing.json"]),
     ("--algo=ppo --n_train=2", ["--n_train=2", "PPO"]),
     ("--algo=ppo --zero_var_filter=all", ["--zero_var_filter=all", "PPO"]),
     ("--algo=ppo --lora_rank=4", ["--lora_rank=4: PPO"]),

@@ -15,8 +15,8 @@ import config
 from core.log import read_plan
 from core import pool, sweep
 from config import BadInput, parse
-from core.prepare import check_splits, prepare
-from core.sweep import cells
+from core.prepare import check_splits
+from core.sweep import cells, prepare
 
 
 def test_cells_of_a_sweep():
@@ -56,7 +56,7 @@ def test_sweep_from_nothing_to_a_prescription(swept):
     head = r"^sweep .*: 2 runs, 2 to do, 128 rollouts in all, \d+ at a time$"
     assert re.search(head, text, re.M)
     # the verdict, the table, the command to run, unless the random model solved nothing
-    assert "\n  B_p = 2: " in text and "2 runs used" in (out / "report.txt").read_text()
+    assert "\n  B_p = 2: " in text and "2 runs used" in text
     assert re.search(r"^To run the row of 64:\n  python train_grpo.py .*--C=64\b", text, re.M), text
     assert re.search(r"^ +256\*  .*not run", text, re.M), text
     assert {p.name for p in out.glob("prescription.*")} == {"prescription.csv"}
@@ -199,7 +199,6 @@ def test_splits_of_another_model_or_other_settings_are_refused(tmp_path, tiny):
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
     ("easy --n=7", {}, ["--n=7", "--ns"]), ("easy --seed=1", {}, ["--seed=1", "--seeds"]),
     ("easy --verifier=exakt", {}, ["--verifier=exakt", "nearest is exact"]),
-    ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
     ("easy", dict(NS="0 4"), ["--ns=0 4", "2 or more"]),
     ("easy", dict(C="10", BPS="8"), ["C=10", "one update"]),
     ("easy", dict(B_MAX="3", BPS="2"), ["B_max=3"]),
@@ -251,8 +250,8 @@ def test_another_task_is_compared_by_prepare(tiny, tmp_path):
     words = ["easy", *tiny.words, f"--data={tmp_path}", f"--runs={tmp_path / 'runs'}",
              "--ns=2", "--bps=2", "--C=16", "--eval_every=4"]
     env = {"PYTHON": sys.executable}
-    assert run_script("core.prepare", *words, env=env).code == 0
-    done = run_script("core.prepare", *words, env=env | dict(TASK="lcm"))
+    assert run_script("core.sweep", "prepare", *words, env=env).code == 0
+    done = run_script("core.sweep", "prepare", *words, env=env | dict(TASK="lcm"))
     assert done.code and "was made with task=gcd" in done.stderr, done
 
 
@@ -375,9 +374,6 @@ def test_failed_knows_the_plan_after_an_array(tiny, tmp_path):
     assert failed.code == 1 and "2 runs failed or are missing" in failed.stdout
     assert failed.stdout.count(" 0 of 64 rollouts") == 2 and ran not in failed.stdout
     assert [run(line).code for line in lines[:2]] == [1, 0]
-    plan = read_plan(out)["config"] | dict(threads=4096)  # of a larger machine
-    (out / "sweep.json").write_text(json.dumps(dict(config=plan)))
-    assert run("true").code == 0
     (out / "sweep.json").write_text('{"config": 3}')
     assert "sweep.json: expected" in run("true").stderr
 
@@ -394,16 +390,15 @@ sys.meta_path.insert(0, Find)
 """
 
 
-@pytest.mark.parametrize("name, words, env, threads", [
-    ("train_grpo.py", [], {}, "1"), ("sample.py", [], {}, "1"), ("evaluate.py", [], {}, "1"),
-    ("sample.py", [], dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2"),
-    ("sample.py", ["--threads=2"], {}, "2")])
-def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words, env, threads):
+@pytest.mark.parametrize("name, env, threads", [
+    ("train_grpo.py", {}, "1"), ("sample.py", {}, "1"), ("evaluate.py", {}, "1"),
+    ("sample.py", dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2")])
+def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, env, threads):
     """Torch reads the thread variables only once, when it is loaded."""
     (tmp_path / "sitecustomize.py").write_text(HOOK)
     free = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "TOKENIZERS"))}
     run = ["--B_p=2", "--n=4", "--C=16"] if name == "train_grpo.py" else []
-    done = capture([sys.executable, name, *tiny.words, *run, *words, f"--out={tmp_path / 'out'}"],
+    done = capture([sys.executable, name, *tiny.words, *run, f"--out={tmp_path / 'out'}"],
                    env=free | env | dict(PYTHONPATH=str(tmp_path)))
     policy = env.get("OMP_WAIT_POLICY", "passive")
     assert done.stdout == f"{threads} {policy} false\n", done
