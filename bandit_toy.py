@@ -14,11 +14,10 @@ is softmax(z0 + x W). z0 are the logits of the base model. All problems share th
 
 The update is that of train_grpo.py without KL and entropy terms. A run writes its log when it ends.
 """
-import concurrent.futures
 import json
 import math
-import multiprocessing
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -32,6 +31,7 @@ import numpy as np
 from scipy.special import softmax
 
 from core import machine, plots, sweep
+from core.pool import handle_signals, pool
 
 TOY = dict(  # keys that only this script has, each with (default, meaning)
     idle=(29, "decisions that do not matter for the reward; 0 = no such noise"),
@@ -229,28 +229,16 @@ def train(cfg):
     log.append(dict(type="end", status=status, rollouts=run.rollouts))
     with atomic_write(sweep.run_folder(cfg) / "log.jsonl") as part:
         part.write_text("".join(json.dumps(finite(r)) + "\n" for r in log))
+    print(f"{status} after {run.rollouts} rollouts, val pass@1 {val.mean():.3f}")
 
 
 # ---- A sweep -------------------------------------------------------------------------------------
 
-def in_parallel(function, *columns):
-    """Return list(map(function, *columns)), with one process per core and a progress bar."""
-    from tqdm import tqdm
-    with concurrent.futures.ProcessPoolExecutor(machine.cores()) as pool:
-        try:
-            # nothing interrupts the start of the pool, and its workers inherit that
-            for stop in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(stop, signal.SIG_IGN)
-            futures = [pool.submit(function, *row) for row in zip(*columns)]
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures)):
-                future.result()  # raises a worker's exception
-            return [future.result() for future in futures]
-        except BaseException:  # kill the workers, because leaving `with` waits for their calls
-            for child in multiprocessing.active_children():
-                child.kill()
-            raise
+def job(c, words):
+    """Return a cell's run for core.pool.pool. words: the command line of the sweep."""
+    cell = [f"--{key}={c[key]}" for key in ("B_p", "n", "seed", "lr_base")]
+    command = shlex.join([sys.executable, __file__, "run", *words, *cell])
+    return " ".join(cell), command, sweep.run_folder(c) / "out.txt"
 
 
 def check_world(cfg):
@@ -267,19 +255,25 @@ def check_world(cfg):
 def main(argv):
     verb = argv[0] if argv and not argv[0].startswith("-") else "both"
     config.choose("verb", verb, ("both", "one", "run", "sweep"))
-    cfg = parse(["--data=data/bandit", *[word for word in argv if word != verb]], __doc__, TOY)
+    words = [word for word in argv if word != verb]
+    cfg = parse(["--data=data/bandit", *words], __doc__, TOY)
     # the world is a part of the run's identity, as the problem files of a language model are
     cfg["train_set"] = cfg["val_set"] = " ".join(f"{key}={cfg[key]}" for key in (*TOY, "n_val"))
-    cells, runs = [cfg] if verb == "run" else sweep.cells(cfg), Path(cfg["runs"])
+    cells, runs, stop = [cfg] if verb == "run" else sweep.cells(cfg), Path(cfg["runs"]), []
     for c in cells:
         config.check_run(c), check_world(c)
+    todo = [c for c in cells if not finished(c, sweep.run_folder(c))]
+    print(f"{runs}: {len(cells)} runs, {len(todo)} to do", flush=True)
     if verb in ("both", "one"):
         one_problem(runs)
-    if verb != "one":
-        todo = [c for c in cells if not finished(c, sweep.run_folder(c))]
-        print(f"{runs}: {len(cells)} runs, {len(todo)} to do", file=sys.stderr)
-        in_parallel(train, sorted(todo, key=lambda c: c["B_p"] * c["n"]))  # the longest first
-    if verb in ("both", "sweep"):
+    if verb == "run":
+        for c in todo:
+            train(c)
+    elif verb != "one":
+        handle_signals((signal.SIGINT, signal.SIGTERM), lambda number, _: stop.append(number))
+        failed = pool([job(c, words) for c in todo], [{}] * machine.cores(), stop)
+        if stop or failed:
+            return 130 if stop else 1
         sweep.write_plan(cfg)
         print(f"next: python frontier.py --runs={runs} && python fit_sigmoid.py --runs={runs}")
 

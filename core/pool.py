@@ -81,9 +81,7 @@ def pool(jobs, places, stop):
         with contextlib.suppress(OSError):  # the program that reads our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
-                left = f"{len(running)} job" + "s" * (len(running) != 1)
-                print(f"\nstopping: {left}; what they have is saved, the same command continues",
-                      flush=True)
+                print(f"\nstopping: {len(running)} to end; the same command continues", flush=True)
         for _, _, process in running.values():
             process.wait()
     return failed

@@ -295,7 +295,7 @@ def test_each_gpu_measures_a_share(tiny, tmp_path):
     hold.wait(2, process)
     process.send_signal(signal.SIGHUP)
     text = process.communicate(timeout=PATIENCE)[0]
-    assert process.returncode == 130 and re.search("stopping: [12] job", text), text
+    assert process.returncode == 130 and re.search("stopping: [12] to end", text), text
     before = tree(data)
     done = capture(line, env=node)
     assert done.returncode == 0 and all(f"shard {i}/2 is measured" in done.stdout for i in (0, 1))

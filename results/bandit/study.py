@@ -7,7 +7,10 @@ Every experiment trains each n in NS at several learning rates, with 8 seeds. At
 it computes exact pass rates. So neither the noise of evaluations nor an lr that suits only one n
 decides the result.
 """
+import functools
 import math
+import multiprocessing
+import signal
 import sys
 from pathlib import Path
 
@@ -15,14 +18,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 # imported before numpy, because bandit_toy sets the number of threads that numpy uses
-from bandit_toy import TOY, Run, check_world, in_parallel, make_world
+from bandit_toy import TOY, Run, check_world, make_world
 import numpy as np
 from scipy import stats
+from tqdm import tqdm
 
 import config
 from config import BadInput, derive, entry, parse
 from core.log import save_json
-from core import plots
+from core import machine, plots
 from core.plots import format_si
 
 # {experiment: (what it changes, keys, learning rates as multiples of lr_base)}
@@ -102,7 +106,10 @@ def study(cfg, path):
         print(f"{name}: {asks}", file=sys.stderr)
         cells = [dict(arm, C=C[-1], lr_base=lr, n=n, seed=seed)
                  for lr in spec["lrs"] for n in NS for seed in SEEDS]
-        done = in_parallel(measure_run, cells, [C] * len(cells))
+        with multiprocessing.Pool(machine.cores(), signal.signal,
+                                  (signal.SIGINT, signal.SIG_IGN)) as workers:
+            every = workers.imap(functools.partial(measure_run, budgets=C), cells)
+            done = list(tqdm(every, total=len(cells)))
         shape = len(lrs), len(NS), len(SEEDS), len(C)
         found["arms"][name] = spec | {
             key: np.reshape([d[key] for d in done], shape).tolist() for key in done[0]}
