@@ -575,7 +575,6 @@ class Run:
         bad_in_a_row             how many of the latest updates in a row were skipped
         wall_s                   seconds of training in all launches
         log_bytes, samples_bytes sizes of the log and samples after the record of `step`
-        keep, pass               the updates of --keep_at and --pass_at
         lora                     the base model and the rank of the adapters, if there are any
 
     A checkpoint comes before an evaluation of the same update, so a run that resumes from it starts
@@ -586,6 +585,7 @@ class Run:
         """Read the problem sets."""
         self.cfg, self.asked, d = cfg, cfg, derive(cfg)
         self.B, self.M = d["B"], d["M"]
+        self.keep, self.passes = updates_at("keep_at", cfg), updates_at("pass_at", cfg)
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluation.read_sets(cfg["val_set"], first="val")
@@ -703,15 +703,6 @@ class Run:
                            "rollouts; the budget must be as large or larger")
         self.saved = saved and saved["step"]
         self.began = time.time() - state["wall_s"]
-        # add this launch's checkpoints and evaluations to those that earlier launches asked for
-        for key in ("keep", "pass"):
-            earlier, asked = set(state.get(key, ())), updates_at(f"{key}_at", cfg)
-            for m in sorted(asked - earlier):
-                there = key == "keep" and models.checkpoint_path(folder, m).exists()
-                if m < max(state["step"], key == "keep") and not there:
-                    notify(f"{folder}: --{key}_at: update {m} is past, so it is not "
-                           f"{'kept' if key == 'keep' else 'evaluated'}")
-            state[key] = sorted(earlier | asked)
         # a checkpoint holds the adapters but not the base model, so `state` must name that model
         if cfg["lora_rank"]:
             base = Path(self.base)
@@ -738,6 +729,9 @@ class Run:
         self.samples.truncate(min(state["samples_bytes"], file_size(self.samples)))
         # remove the model that was exported at a smaller budget, because training now continues
         shutil.rmtree(folder / "model", ignore_errors=True)
+        for m in self.keep:  # a checkpoint that an earlier launch would have removed
+            if (path := models.checkpoint_path(folder, m)).exists():
+                (path / "keep").touch()
         if new and ckpt.exists():  # all checkpoints are incomplete, or the log was deleted
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
@@ -809,7 +803,7 @@ class Run:
         """Make the evaluations that are due after update m."""
         if self.due(m, self.cfg["eval_every"]):
             self.evaluate(m)
-        if m in self.state["pass"]:
+        if m in self.passes:
             self.evaluate_training(m)
 
     def count_update(self, m, tokens, bad):
@@ -839,7 +833,8 @@ class Run:
         self.saved, self.state["wall_s"] = self.state["step"], time.time() - self.began
         for file in (self.log, self.samples) if RANK == 0 else ():
             os.fsync(file.fileno())
-        models.save_checkpoint(self.folder, self.learner.trained(), self.tokenizer, self.state)
+        models.save_checkpoint(self.folder, self.learner.trained(), self.tokenizer, self.state,
+                               self.saved in self.keep)
 
     def finish(self, status):
         """Write the end record, and if the budget is spent, export the model."""
@@ -855,7 +850,7 @@ class Run:
             self.write(dict(type="end", status=status, rollouts=rollouts))
             os.fsync(self.log.fileno())
             if status == "budget" and not cfg["keep_last"]:
-                models.keep_checkpoints(self.folder, 0, self.state["keep"])
+                models.keep_checkpoints(self.folder, 0)
             ended = "budget used" if status == "budget" else status
             notify(f"{self.folder}: {ended} after {rollouts} rollouts{self.last_eval}")
         # vLLM destroys the process group at exit
@@ -997,7 +992,7 @@ def main(argv):
             if state["bad_in_a_row"] >= 10:
                 status = "diverged"  # the newest checkpoint is from before the 10 updates
                 break
-            if (run.due(m, cfg["save_every"]) and not bad) or m in (run.M, *state["keep"]):
+            if (run.due(m, cfg["save_every"]) and not bad) or m in (run.M, *run.keep):
                 run.checkpoint()
             run.evaluate_due(m)
             bar.update(B)

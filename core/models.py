@@ -463,8 +463,8 @@ def checkpoints(folder):
 FILE_BYTES = 2**29  # about the size of a checkpoint file; two copies are in memory
 
 
-def save_checkpoint(folder, trained, tokenizer, state):
-    """Write ckpt/step_NNNNNNNN. Keep the newest two and each update in state["keep"].
+def save_checkpoint(folder, trained, tokenizer, state, keep=False):
+    """Write ckpt/step_NNNNNNNN. Keep the newest two, and those that were written with `keep`.
 
     The folder is renamed when it is whole. state.json lists the files with their sizes, so that an
     incomplete checkpoint is recognised. Every rank must call this, and writes its own shard.
@@ -491,15 +491,17 @@ def save_checkpoint(folder, trained, tokenizer, state):
                 os.fsync(f.fileno())
         sizes = {f.name: f.stat().st_size for f in part.glob("*.safetensors")}
         save_json(part / "state.json", dict(state, files=sizes))
+        if keep:
+            (part / "keep").touch()
         part.rename(checkpoint_path(folder, state["step"]))
-        keep_checkpoints(folder, 2, state["keep"])
+        keep_checkpoints(folder, 2)
     all_reduce([0])
 
 
-def keep_checkpoints(folder, newest, steps):
-    """Remove a run's checkpoints. Keep the last `newest`, and those of the updates in `steps`."""
+def keep_checkpoints(folder, newest):
+    """Remove a run's checkpoints. Keep the last `newest`, and those with a file `keep`."""
     for path in checkpoints(folder)[newest:]:
-        if int(path.name.removeprefix("step_")) not in steps:
+        if not (path / "keep").exists():
             shutil.rmtree(path)
 
 

@@ -708,7 +708,7 @@ def test_what_falls_due(tiny, tmp_path, C, due):
     assert kept == [2, 4, C // 16 - 1, C // 16]
 
 
-def test_the_last_checkpoint_may_go(tiny, tmp_path, capfd):
+def test_the_last_checkpoint_may_go(tiny, tmp_path):
     """keep_last=false leaves the model and the checkpoints of keep_at. If no checkpoint is left, a
     larger C is refused and the log does not change. eval_every=0 evaluates at the start and at the
     end only."""
@@ -719,7 +719,6 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path, capfd):
     assert run("kept", 64, "--save_every=16", "--keep_at=20") == ["step_00000003"]
     assert (tmp_path / "kept/model/config.json").exists()
     assert run("kept", 96, "--keep_at=0 8 24") == ["step_00000003"]  # continues from there
-    assert re.findall(r"--keep_at: update (\d) is past", capfd.readouterr().err) == ["0", "1"]
     evals, = of_type(read_log(tmp_path / "kept/log.jsonl"), "eval")
     assert [r["rollouts"] for r in evals] == [0, 96]
     assert run("gone", 64) == []
