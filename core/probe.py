@@ -1,12 +1,11 @@
-"""core/probe.py: test whether torch and Triton work on the GPUs here; print one line of JSON.
+"""core/probe.py: test whether torch and Triton work on the GPUs here; print how many do.
 
-    python core/probe.py          # {"gpus": 2, "why": ""}; `why` is the error, if any
+    python core/probe.py          # "2", or "0" and the error in the same line
     python core/probe.py triton   # compiles a Triton kernel too, because vLLM's sampler needs it
 
 core/sweep.py starts this script with the interpreter of the runs. Triton reads the source of a
 kernel from a file, so `python -c` would not do. The script imports nothing of this project.
 """
-import json
 import os
 import sys
 import tempfile
@@ -58,7 +57,7 @@ def main(words):
         except Exception as e:
             gpus, why = 0, (f"Triton fails: {first_line(e)}; it needs gcc or clang, and Python.h "
                             "(python3-dev)")
-    print(json.dumps(dict(gpus=gpus, why=why)))
+    print(gpus, why)
 
 
 if __name__ == "__main__":

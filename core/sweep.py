@@ -12,7 +12,6 @@ command-line words of each recipe's sweep. `commands` and `run` write the sweep'
 to sweep.json. run_sweep.sh describes the environment variables PYTHON, LAUNCH, JOBS and
 GPUS_PER_RUN. Planning needs only the standard library.
 """
-import json
 import math
 import os
 import shlex
@@ -225,14 +224,13 @@ def check_gpus(cfg):
         return
     kernel = ["triton"] * (cfg["engine"] != "hf")
     done = subprocess.run([python(), "core/probe.py", *kernel], capture_output=True, text=True)
-    try:
-        seen = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):  # torch is not installed, or it crashed in native code
-        seen = dict(gpus=0, why=" ".join(done.stderr.split())[-200:])
-    if seen["gpus"] < count:
-        raise BadInput(f"there are {count} GPUs here, and the torch of {python()} can use "
-                       f"{seen['gpus']}: {seen['why'] or 'it sees no more'}. GPUS_PER_RUN=0 runs "
-                       "on the CPU" + ", --engine=hf without Triton" * ("Triton" in seen["why"]))
+    seen, _, why = done.stdout.strip().rpartition("\n")[2].partition(" ")
+    if not seen.isdecimal():  # torch is not installed, or it crashed in native code
+        seen, why = 0, " ".join(done.stderr.split())[-200:]
+    if int(seen) < count:
+        raise BadInput(f"there are {count} GPUs here, and the torch of {python()} can use {seen}: "
+                       f"{why or 'it sees no more'}. GPUS_PER_RUN=0 runs on the CPU"
+                       + ", --engine=hf without Triton" * ("Triton" in why))
 
 
 # ---- The runs ------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_a_run(world, script, tmp_path, name, share):
 def test_the_check_before_a_sweep():
     """All GPUs compute and Triton compiles, which vLLM needs."""
     done = capture([sys.executable, "core/probe.py", "triton"])
-    assert json.loads(done.stdout) == dict(gpus=torch.cuda.device_count(), why=""), done.stderr
+    assert done.stdout.strip() == str(torch.cuda.device_count()), done
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here")
