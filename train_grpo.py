@@ -40,7 +40,6 @@ from config import BadInput, choose, derive, entry, parse
 from core import cost, engine, evaluation, lora, machine, models
 from core.log import DIVERGED, append, finished, progress, read_log
 from core.models import RANK, WORLD, all_reduce, call_sharded, full_weights, notify
-from core.probe import first_line
 from core.problems import encode, read_problems, set_hash, subset
 
 
@@ -232,37 +231,6 @@ def token_values(critic, ids, prompt_length, length, cfg):
     with autocast(ids.device, cfg):
         hidden, _ = response_states(critic, ids, prompt_length, length)
         return critic.get_output_embeddings()(hidden).float().sum(-1)  # (N, 1) -> (N,)
-
-
-def check_log_probs(model, prompt, cfg):
-    """Raise BadInput unless `token_logps` agrees with the logits of the model's own forward pass.
-
-    The first token of `prompt` is the prompt, up to 63 more are its response. A second row has half
-    of them, so that rows which see each other are noticed. Every rank must call this function.
-    """
-    import torch
-    device, size = model.device, min(64, max(2, len(prompt)))
-    ids = torch.tensor([(prompt * 2)[:size]] * 2, device=device)
-    one = torch.ones(2, dtype=torch.long, device=device)
-    length = torch.tensor([size - 1, size // 2], device=device)
-    try:
-        with torch.no_grad():
-            with autocast(device, cfg):
-                logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
-            expected = torch.log_softmax(logits.float() / cfg["temperature"], -1)
-            expected = expected.gather(-1, ids[:, 1:, None])[:, :, 0]
-            logp, _ = call_sharded(token_logps, model)(ids, one, length, cfg)
-        gap = (logp - torch.cat([expected[0], expected[1, :size // 2]])).abs().mean().item()
-        why = f"log-probs of the trainer differ from the model's own logits by {gap:.2g} on average"
-    except Exception as e:  # an untested kind of model may raise anything
-        gap, why = math.inf, f"{type(e).__name__}: {first_line(e)}"
-    finally:
-        if WORLD > 1:
-            # FSDP keeps the embedding gathered until a backward pass, which this check lacks
-            model.reshard()
-    if not gap < (0.1 if models.is_bf16(cfg["dtype"], device) else 1e-3):
-        raise BadInput(f"--model={cfg['model']}: models of kind {model.config.model_type} cannot "
-                       f"be trained here ({why})")
 
 
 def check_engine(gap, cfg, device):
@@ -642,8 +610,8 @@ class Run:
 
     def load_models(self):
         """Load the learner's models and open the generator, the engine that makes the rollouts.
-        Raise BadInput if the log names another engine or other base weights, if a prompt may be too
-        long, or if this kind of model cannot be trained."""
+        Raise BadInput if the log names another engine or other base weights, or if a prompt may be
+        too long."""
         cfg, limit = self.cfg, self.cfg["max_prompt_tokens"]
         name = self.engine_name = engine.engine_name(cfg)  # before torch is imported
         before = self.header.get("engine", name)
@@ -685,7 +653,6 @@ class Run:
             ref = model if rank else lora.freeze(copy.deepcopy(model), bf16)
         critic = models.load_critic(base, str(model.device)) if cfg["algo"] == "ppo" else None
         self.learner = build_learner(model, ref, critic, cfg, device, base)
-        check_log_probs(self.learner.model, self.prompts[0], cfg)
 
     def restore_checkpoint(self):
         """Load the newest checkpoint into learner and `state`; return True if there is none. Raise
