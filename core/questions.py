@@ -12,13 +12,13 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from config import BadInput, files, parse, read_json
-from core import math_answers, models, sandbox
+from config import BadInput, files, parse
+from core import math_answers, sandbox
 from core.duplicates import twins
 from core.log import finite, save_json
 from core.pool import call
 from core.probe import first_line
-from core.problems import is_made, read_problems, set_hash, tokenize, write_problems
+from core.problems import is_made, read_problems, set_hash, write_problems
 
 INSTRUCTION = r"Please output the final answer within \boxed{}."
 # Pairs of columns (question, answer). A file is read by the first pair whose two columns it has
@@ -31,9 +31,9 @@ OWN = dict(  # the keys that only these scripts have, {key: (default, meaning)}
     question_key=("", "column of the question; a.b = field b of column a"),
     answer_key=("", "column of the answer"),
     against=(AGAINST, "test sets, separated by commas: problems that contain theirs are dropped"))
-SETTINGS = [*OWN, "model", "max_prompt_tokens", "verifier"]  # they decide what is written
+SETTINGS = [*OWN, "verifier"]  # they decide what is written
 # Why rows are left out
-LEFT_OUT = "empty not_text several_answers other_form gold_unread against exact over_long".split()
+LEFT_OUT = "empty not_text several_answers other_form gold_unread against exact".split()
 SOLUTION = 15  # an answer with more words is a worked solution
 # What data sets write if a problem has no answer; it also matches an empty text
 NO_GOLD = re.compile(r"(?i)(?:\\text\{)?(?:proof|not ?found|nan|n/a|null|tbd|"
@@ -270,14 +270,6 @@ def drop_duplicates(problems, foreign, cfg, counts):
     return kept
 
 
-def within_limit(problems, cfg, counts):
-    """Return the problems with prompts of at most max_prompt_tokens, with the chat template."""
-    prompts = tokenize(problems, models.load_tokenizer(cfg["model"]))
-    kept = [p for p, ids in zip(problems, prompts) if len(ids) <= cfg["max_prompt_tokens"]]
-    counts["over_long"] = len(problems) - len(kept)
-    return kept
-
-
 # ---- The script of a data folder -----------------------------------------------------------------
 
 def read_against(cfg):
@@ -297,9 +289,6 @@ def prepare(argv, own, doc):
     cfg["revision"] = cfg["revision"] or ("main" if cfg["source"] else own["revision"])
     cfg["source"] = cfg["source"] or own["source"]
     if is_made(folder, cfg, SETTINGS):
-        old, source = read_json(folder / "manifest.json").get("source_sha256"), Path(cfg["source"])
-        if source.is_file() and sha256(source.read_bytes()).hexdigest() != old:
-            raise BadInput(f"--source={source}: has changed; remove {out} with its splits and runs")
         return print(f"{out}: exists already, nothing to do")
     path = fetch(cfg["source"], cfg["revision"], folder)
     rows, counts = read_rows(path), dict.fromkeys(LEFT_OUT, 0)
@@ -309,8 +298,6 @@ def prepare(argv, own, doc):
     if cfg["verifier"] == "math":
         problems = repair_golds(problems, cfg, counts)
     problems = drop_duplicates(problems, foreign, cfg, counts)
-    if cfg["model"]:
-        problems = within_limit(problems, cfg, counts)
     left_out = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in LEFT_OUT
                          if counts[word]) or "none"
     if not problems:

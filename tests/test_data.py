@@ -15,9 +15,9 @@ import pytest
 
 import config  # conftest.py has put the root on sys.path
 from conftest import load_script, refused, tree, write_jsonl
-from core import duplicates, engine, questions
+from core import duplicates, questions
 from core.log import read_log
-from core.problems import encode, read_problems
+from core.problems import read_problems
 import sample
 import verifier
 
@@ -36,24 +36,6 @@ draw pick place move""".split()
 @pytest.fixture(scope="module")
 def guru():
     return load_script(GURU)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """Make a folder with a tokenizer of one token per byte, whose chat template adds 12 tokens."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, PreTrainedTokenizerFast
-    folder = tmp_path_factory.mktemp("bytes")
-    names = ["<pad>", "<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tok = Tokenizer(models.BPE({c: i for i, c in enumerate(names)}, []))
-    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tok.decoder = decoders.ByteLevel()
-    tok = PreTrainedTokenizerFast(tokenizer_object=tok, pad_token="<pad>", eos_token="<eos>")
-    tok.chat_template = ("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-                         "{% if add_generation_prompt %}[bot]:{% endif %}")
-    tok.save_pretrained(folder)
-    LlamaConfig(vocab_size=len(names)).save_pretrained(folder)
-    return folder
 
 
 def sentence(seed, n=40):
@@ -96,7 +78,6 @@ PLANTED = dict(
     null_answer=(sentence("b"), None, "empty"),
     two_answers=(sentence("c"), '["1", "2"]', "several_answers"),
     wrapped=(sentence("d"), '["34"]', ""), interval=(sentence("e"), "[1, 2]", ""),
-    long=("word " * 400, "1", "over_long"),
     short=("Solve $x+1=2$.", "1", ""), short_too=("Solve $x-1=2$.", "3", ""),
     other_form=(f"{sentence('f')} Write {sentence('g', 4)[:-1]} 3 after \"####\".", "3",
                 "other_form"), unread=(sentence("h"), r"\frac{1}{2", "gold_unread"),
@@ -105,70 +86,36 @@ ROWS = [(sentence(i), str(i), "") for i in range(20)] + list(PLANTED.values())
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, script, model):
-    """Run the Guru script on a file of 41 rows in its data folder; return (folder, words, Done)."""
+def made(tmp_path_factory, script):
+    """Run the Guru script on a file of 40 rows in its data folder; return (folder, words, Done)."""
     data = tmp_path_factory.mktemp("guru")
     write_verl(data / FILE, [row[:2] for row in ROWS])
     test = write_jsonl(data / "aime/problems.jsonl",
                        [dict(id=i, prompt=f"{q} {BOX}", answer=a) for i, (q, a) in enumerate(TEST)])
-    words = [f"--data={data}", f"--model={model}", f"--against={test}"]
+    words = [f"--data={data}", f"--against={test}"]
     return data, words, script(GURU, *words, env=OFFLINE, check=True)
 
 
-def test_rows_that_are_kept_and_their_manifest(made, model):
+def test_rows_that_are_kept_and_their_manifest(made):
     data, _, done = made
     problems = sample.read_problems(data / "problems.jsonl")
     kept = [(f"guru-{i:05d}", q, a) for i, (q, a, why) in enumerate(ROWS) if not why]
     assert [(p["id"], p["prompt"], p["answer"]) for p in problems] == [
         (name, f"{q.strip()} {BOX}", "34" if a == '["34"]' else "18" if "####" in a else a)
         for name, q, a in kept]
-    for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread", "1 over long",
+    for part in ("3 empty", "1 several answers", "1 other form", "1 gold unread",
                  "3 against", "2 exact", "1 duplicates have another answer"):
         assert part in done.stdout, done.stdout
     manifest = config.read_json(data / "manifest.json")
     fates = Counter(row[2] or "kept" for row in ROWS)
-    settings = dict(source=f"LLM360/guru-RL-92k:train/{FILE}", model=str(model),
+    settings = dict(source=f"LLM360/guru-RL-92k:train/{FILE}",
                     revision="2e2790a962a3c099bfb5ea61389cbf98a5ea439b")
-    expected = dict(counts=dict(fates, rows=41, not_text=0, conflicts=1), file=FILE,
+    expected = dict(counts=dict(fates, rows=40, not_text=0, conflicts=1), file=FILE,
                     source_sha256=hashlib.sha256((data / FILE).read_bytes()).hexdigest(),
                     set_hash=sample.set_hash(problems), question_column="prompt",
                     answer_column="reward_model.ground_truth")
     assert {key: manifest[key] for key in expected} == expected
     assert {key: manifest["settings"][key] for key in settings} == settings
-
-
-def test_lengths_include_the_chat_template(guru, tmp_path, script, model):
-    """A prompt of exactly the limit is kept; one more byte is too long. Both fit without the
-    template's 12 tokens."""
-    limit = 200
-    asked = ["".join(random.Random(i).choices("abcdefgh ", k=limit - 12 - len(BOX) - 2 + i)) + "x"
-             for i in (0, 1)]
-    source = write_jsonl(tmp_path / "mine.jsonl", [dict(question=q, answer="1") for q in asked])
-    words = [f"--data={tmp_path / 'out'}", f"--source={source}", "--against=none",
-             f"--max_prompt_tokens={limit}"]
-    guru.main([*words, f"--model={model}"])
-    [p] = sample.read_problems(tmp_path / "out/problems.jsonl")
-    assert p["prompt"] == f"{asked[0]} {BOX}"
-    assert [len(ids) for ids in encode("set", [p], engine.load_tokenizer(model), limit)] == [limit]
-    refused(script(GURU, *words, "--model=none"), "--model=", model)  # made with another tokenizer
-    shutil.rmtree(tmp_path / "out")
-    guru.main([*words, "--model=none"])
-    assert config.read_json(tmp_path / "out/manifest.json")["counts"]["kept"] == 2
-    source.write_text(source.read_text().replace('"1"', '"2"'))  # a corrected file
-    refused(script(GURU, *words, "--model=none"), "has changed; remove")
-
-
-def test_a_second_run_does_nothing_and_other_settings_are_refused(made, script):
-    data, words, _ = made
-    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
-    done = script(GURU, *words, env=OFFLINE)
-    assert done.code == 0 and "nothing to do" in done.stdout and not done.stderr
-    for word, was in ((f"--source={data / FILE}", "LLM360"),
-                      ("--answer_key=solution", "answer_key="), ("--against=none", "against="),
-                      ("--revision=main", "2e2790a")):
-        refused(script(GURU, *words, word, env=OFFLINE), word.partition("=")[0], was,
-                "problems.jsonl")
-    assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in data.glob("*.json*")}
 
 
 def test_a_killed_prepare_can_be_repeated(tmp_path, guru):
@@ -178,7 +125,7 @@ def test_a_killed_prepare_can_be_repeated(tmp_path, guru):
     want = [(f"{sentence(i)} {BOX}", str(i)) for i in range(3)]
     for _ in range(2):
         guru.main([f"--data={tmp_path}", f"--source={tmp_path / 'bytes.parquet'}",
-                   "--against=none", "--model=none"])
+                   "--against=none"])
         assert [(p["prompt"], p["answer"]) for p in read_log(tmp_path / "problems.jsonl")] == want
         (tmp_path / "problems.jsonl").unlink()
 
@@ -186,7 +133,7 @@ def test_a_killed_prepare_can_be_repeated(tmp_path, guru):
 def test_a_problem_file_of_another_program_is_not_touched(tmp_path, script):
     mine = write_jsonl(tmp_path / "problems.jsonl", [dict(id=1, prompt="1+1", answer="2")])
     before = tree(tmp_path)
-    refused(script(GURU, f"--data={tmp_path}", "--model=none"), mine, "manifest.json")
+    refused(script(GURU, f"--data={tmp_path}"), mine, "manifest.json")
     assert tree(tmp_path) == before
 
 
@@ -209,7 +156,7 @@ def write_aime(path, form):
 @pytest.mark.parametrize("form, last", [("H4", 29), ("Maxwell-Jia", 29), ("guru", 232)])
 def test_aime_in_three_formats(tmp_path, script, form, last):
     source = write_aime(tmp_path / "aime.parquet", form)
-    done = script(AIME, f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none")
+    done = script(AIME, f"--data={tmp_path / 'out'}", f"--source={source}")
     assert done.code == 0 and not done.stderr, done.stderr
     problems = sample.read_problems(tmp_path / "out/problems.jsonl")
     assert [(p["prompt"], p["answer"]) for p in problems] == [
@@ -236,12 +183,12 @@ def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
     from another working directory, and reads what `hf download --local-dir` wrote."""
     write_verl(clone / "data/guru_math" / FILE, [(sentence(1), "1"), TEST[0]])
     write_aime(clone / "data/aime24/data/train-00000-of-00001.parquet", "H4")
-    done = script(clone / GURU, "--model=none", "--max_prompt_tokens=20", cwd=clone / "data",
+    done = script(clone / GURU, "--verifier=exact", cwd=clone / "data",
                   env=OFFLINE)
     assert done.code == 0 and not done.stderr, done.stderr
     settings = config.read_json(clone / "data/aime24/manifest.json")["settings"]
-    # all 30, without the limit of this call
-    assert settings["max_prompt_tokens"] == 1024 and settings["model"] == settings["against"] == ""
+    # all 30, without the words of this call
+    assert settings["verifier"] == "math" and settings["against"] == ""
     assert settings["revision"].startswith("2fe88a2")
     assert len(sample.read_problems(clone / "data/aime24/problems.jsonl")) == 30
     assert ids(clone / "data/guru_math/problems.jsonl") == ["guru-00000"]
@@ -250,7 +197,7 @@ def test_aime_is_made_first_and_both_write_into_their_folders(clone, script):
 
 def test_without_network_the_download_command_is_named(clone, tmp_path, script):
     def refuses(name, *words):
-        refused(script(clone / name, "--model=none", *words[1:], cwd=clone,
+        refused(script(clone / name, *words[1:], cwd=clone,
                        env=dict(OFFLINE, HF_HOME=str(tmp_path / "hub"))), *words[0])
         assert not list(clone.rglob("*.json*"))
     refuses(GURU, ["hf download LLM360/guru-RL-92k train/math__combined_54.4k.parquet",
@@ -261,7 +208,6 @@ def test_without_network_the_download_command_is_named(clone, tmp_path, script):
     refuses(GURU, ["hf download HuggingFaceH4/aime_2024 data/train-00000-of-00001.parquet",
                    "--revision=2fe88a2f1091d5048c0f36abc874fb997b3dd99a --local-dir=data/aime24"])
     refuses(AIME, ["rows.jsonl", "some/set", "--revision=main"], "--source=some/set:rows.jsonl")
-    refuses(GURU, ["--model=./nowhere: "], "--model=./nowhere", "--against=none")
 
 
 def test_any_two_named_columns(prepared, tmp_path):
@@ -322,7 +268,7 @@ def test_bad_input_is_one_line_and_writes_nothing(guru, tmp_path, kind):
     elif content:
         write_jsonl(tmp_path / name, content)
     with pytest.raises(config.BadInput) as e:
-        guru.main([f"--data={tmp_path / 'out'}", "--against=none", "--model=none",
+        guru.main([f"--data={tmp_path / 'out'}", "--against=none",
                    f"--source={tmp_path / name}", *words])
     line = str(e.value)
     assert not (tmp_path / "out").exists() and "\n" not in line
@@ -445,7 +391,7 @@ def prepared(guru, tmp_path, capsys):
     def prepared(rows, *words, against="none"):
         source = write_jsonl(tmp_path / "in.jsonl", rows) if isinstance(rows, list) else rows
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        guru.main([f"--data={tmp_path / 'out'}", f"--source={source}", "--model=none",
+        guru.main([f"--data={tmp_path / 'out'}", f"--source={source}",
                    f"--against={against}", *words])
         manifest = config.read_json(tmp_path / "out/manifest.json")
         printed = capsys.readouterr()

@@ -27,7 +27,6 @@ Rows are left out and counted for these reasons, in this order:
 - The verifier cannot read the gold.
 - The problem contains a problem of the file --against (AIME24).
 - The problem is a duplicate of an earlier problem (rules in core/duplicates.py).
-- The prompt is longer than --max_prompt_tokens with the chat template of --model.
 
 Because leaks and duplicates are left out, the training problems, the validation problems (split
 off by sample.py) and AIME24 have no problem in common.
