@@ -749,7 +749,8 @@ class Run:
         for name, val in self.vals.items():
             key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
-            record = evaluation.eval_record(val, *counts, cfg, m, m * self.B, tokens, name)
+            record = dict(type="eval", step=m, rollouts=m * self.B, tokens=tokens,
+                          **evaluation.eval_record(val, *counts, cfg, name))
             # for the progress bar: avg@k counts only rewards of 1, `reward` is there for fractions
             if name == "val":
                 self.last_eval = "".join(f", val {key} {record[key]:.3f}" for key in

@@ -66,12 +66,13 @@ def summary(correct, samples, k, same=None):
     return stats
 
 
-def eval_record(problems, correct, total, faults, cfg, step, rollouts, tokens, name="val"):
-    """Return the log record of an evaluation. correct, total and faults are from `count_solved`."""
+def eval_record(problems, correct, total, faults, cfg, name="val"):
+    """Return the fields of an evaluation of the set `name`. correct, total and faults are from
+    `count_solved`."""
     stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
     same = copies(problems)
     repeated = dict(copies=same) if len(set(same)) < len(same) else {}
-    return dict(type="eval", step=step, rollouts=rollouts, tokens=tokens, set=name, k=cfg["k"],
-                **{metric: stat["mean"] for metric, stat in stats.items()}, samples=samples,
+    return dict(set=name, k=cfg["k"], samples=samples,
+                **{metric: stat["mean"] for metric, stat in stats.items()},
                 **mean_reward(total, correct, samples * len(problems)),
                 set_hash=set_hash(problems), correct=correct, **repeated, **faults)

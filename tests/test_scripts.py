@@ -104,7 +104,7 @@ def test_an_invalid_config_file(refused, tmp_path, content):
     ("--verifier=no", "train_grpo evaluate sample", "--verifier=no: expected one of math, exact, "),
     ("--val_set=,", "train_grpo evaluate", "expected a problem file"),
     ("--val_set={val},{val}", "train_grpo evaluate", "two sets are called val"),
-    ("--model={model},{model}", "evaluate", "two models are called model")])
+    ("--model={model},{model}", "evaluate", "the results of two models would be in")])
 def test_bad_words_of_several_scripts(refused, tiny, word, names, says):
     for name in names.split():
         line = refused(f"{name}.py", *tiny.words, *RUN, word.format(**vars(tiny)), "--out=new/it")
@@ -210,7 +210,7 @@ def test_evaluate_a_set_that_holds_each_problem_several_times(tmp_path, capsys):
     path, out = write_jsonl(tmp_path / "aime.jsonl", rows), tmp_path / "new/folder"
     evaluate.main([f"--model={ROOT / 'data/arithmetic/base'}", f"--val_set={path}", "--samples=4",
                    "--k=4", "--temperature=1", f"--out={out}"])
-    said, result = capsys.readouterr().out, json.loads((out / "eval.json").read_text())
+    said, result = capsys.readouterr().out, json.loads((out / "aime/eval.json").read_text())
     never, always = (np.mean(np.array(result["correct"]) == count) for count in (0, 4))
     assert "160 problems, 10 distinct, 4 rollouts each" in said and never != always
     assert f"never solved {never:.1%}, always solved {always:.1%}\n" in said
@@ -233,7 +233,7 @@ def test_where_evaluate_writes_and_whose_settings_it_has(tiny, tmp_path, monkeyp
         cfg = parse([*tiny.words, f"--temperature={temperature}"])
         write_jsonl(tmp_path / run / "log.jsonl", [dict(type="header", config=cfg)])
     # the first model that is of a run gives the settings
-    assert evaluate.parse_like_run(["--model=none,run,other"])[0]["temperature"] == 0.7
+    assert evaluate.parse_like_run(["--model=none,run,other"])["temperature"] == 0.7
     for model, out in ((tiny.model, "runs/eval/model"), ("run", "run/eval"),
                        ("run/ckpt/step_00000001", "run/eval/step_00000001")):
         before = set(tree(tmp_path))

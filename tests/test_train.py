@@ -579,7 +579,7 @@ def test_copies_of_a_problem_count_as_one_in_the_error():
         dict(mean=14 / 24, se=math.sqrt(3 / 2 * (sums ** 2).sum()) / 6))
     for part, expected in ((6, same), (2, None)):
         record = evaluation.eval_record(problems[:part], correct[:part], 14, {},
-                                        dict(samples=4, k=2), 0, 0, 0)
+                                        dict(samples=4, k=2))
         assert record.get("copies") == expected
 
 
@@ -1066,7 +1066,7 @@ def test_fractional_rewards_are_carried(tiny, tmp_path, monkeypatch):
         assert r["avg@4"] == sum(r["correct"]) / 32 < r["reward"] < 1
     # evaluate.py and sample.py report both
     evaluate.main([f"--model={tmp_path / 'run'}", f"--out={tmp_path / 'eval'}"])
-    result = json.loads((tmp_path / "eval/eval.json").read_text())
+    result = json.loads((tmp_path / "eval/val/eval.json").read_text())
     assert result["correct"] == evals[0]["correct"] and 0 < result["reward"] < 1
     sample.main([*tiny.words, "--verifier=fractions", "--s=4", "--s_zero=0", "--n_val=2",
                  f"--out={tmp_path / 'rates'}"])
