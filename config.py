@@ -91,6 +91,7 @@ config = dict(
     runs = "",                    # folder of a sweep's runs; empty = runs/[DATA_MODEL_]RECIPE
     out = "",                     # folder of the output; empty = the script's own, see --help
     device = "auto",              # auto | cpu | cuda: auto = a GPU if there is one
+    threads = 0,                  # CPU threads of a process; 0 = OMP_NUM_THREADS, or 1 on a CPU
     gen_batch = 512,              # rollouts generated at a time; vLLM has CUDA graphs for up to 512
     micro_tokens = 16384,         # tokens per micro-batch of an update, with any padding
     micro_logits = 134_217_728,   # logits (tokens x vocabulary) at a time, of 14 bytes each
@@ -134,7 +135,7 @@ def comments():
 CHOICES = {key: tuple(named[1].split(" | ")) for key, comment in comments().items()
            if (named := re.match(r"(\w+(?: \| \w+)+)(?::|$)", comment))}
 # Keys that are not part of a run's identity. All others are, also those that you add
-RUNNING = """device gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
+RUNNING = """device threads gen_batch micro_tokens micro_logits activation_checkpointing gpu_memory
              save_every keep_last keep_at pass_at sample_every s""".split()  # how a run is executed
 # train_set and val_set replace `data` and `split`, and a larger budget C continues a run
 FREE = {*RUNNING, *"""data split C B_max problems measure s_zero n_val runs out

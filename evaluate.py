@@ -27,7 +27,7 @@ from core.evaluation import count_solved, error_of_mean, eval_record, read_sets,
 from core.log import read_log, save_json
 from core.models import check_model_path, model_folder
 from core.pool import call
-from core.problems import copies, encode
+from core.problems import encode
 import verifier
 
 
@@ -53,7 +53,7 @@ def parse_like_run(argv):
 def evaluate(name, problems, generator, cfg, out):
     """Draw and grade rollouts for the set `name`, write `out`/eval.json and print a report."""
     from tqdm import tqdm
-    samples, same = cfg["samples"], copies(problems)
+    samples = cfg["samples"]
     prompts = encode(name, problems, generator.tokenizer, cfg["max_prompt_tokens"])
     out.mkdir(parents=True, exist_ok=True)  # before the rollouts, in case it cannot be written
     with tqdm(total=len(problems) * samples, desc=f"evaluate {name}", unit="rollout",
@@ -61,14 +61,14 @@ def evaluate(name, problems, generator, cfg, out):
         counts = count_solved(problems, prompts, generator, cfg, (cfg["seed"], "evaluate", name),
                               progress=bar)
     r = eval_record(problems, *counts, cfg, name) | dict(
-        config=cfg, model=cfg["model"], stats=summary(counts[0], samples, cfg["k"], same),
-        ids=[p["id"] for p in problems], copies=same)
+        config=cfg, model=cfg["model"], stats=summary(counts[0], samples, cfg["k"]),
+        ids=[p["id"] for p in problems])
     save_json(out / "eval.json", r, indent=None)
-    print(f"{r['model']} on {name}: {len(same)} problems, {len(set(same))} distinct, {samples} "
-          f"rollouts each at temperature {cfg['temperature']:g}")
+    print(f"{r['model']} on {name}: {len(problems)} problems, {samples} rollouts each "
+          f"at temperature {cfg['temperature']:g}")
     for metric, stat in r["stats"].items():
         print(f"  {metric:8s} {stat['mean']:.4f} +- {stat['se']:.4f} "
-              "(standard error over distinct problems)")
+              "(standard error over problems)")
     if "reward" in r:
         print(f"  reward   {r['reward']:.4f}, the mean; a rollout whose reward is 1 is solved")
     print(f"  never solved {np.mean(np.equal(counts[0], 0)):.1%}, "
@@ -86,7 +86,7 @@ def add_gains(records):
     for r in records:
         base = first.setdefault(r["set"], r)
         gain = (np.array(r["correct"]) - np.array(base["correct"])) / r["samples"]
-        r.update(gain=float(gain.mean()), gain_se=error_of_mean(gain, r["copies"]))
+        r.update(gain=float(gain.mean()), gain_se=error_of_mean(gain))
 
 
 def print_table(records, out):

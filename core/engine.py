@@ -39,7 +39,9 @@ def set_threads(cfg):
     Without a GPU the default is one thread, because two runs of one thread are faster than one of
     two, whose last bits also differ from start to start.
     """
-    if cfg["device"] == "cpu" or not visible_gpus():
+    if cfg["threads"]:
+        os.environ["OMP_NUM_THREADS"] = str(cfg["threads"])
+    elif cfg["device"] == "cpu" or not visible_gpus():
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -51,6 +53,8 @@ def engine_name(cfg):
     torch sees no GPU although there is one, or although --device=cuda is given."""
     set_threads(cfg)
     import torch
+    if cfg["threads"]:  # torch reads OMP_NUM_THREADS only when it is imported
+        torch.set_num_threads(cfg["threads"])
     name, on_gpu = cfg["engine"], cfg["device"] != "cpu" and torch.cuda.is_available()
     if cfg["device"] == "cuda" and not on_gpu:
         raise BadInput("--device=cuda: torch sees no GPU here")

@@ -6,13 +6,15 @@ import numpy as np
 import verifier
 from config import BadInput, files
 from core import engine
-from core.problems import at_k, copies, over_distinct, read_problems, set_hash
+from core.models import notify
+from core.problems import at_k, copies, read_problems, set_hash
 
 
 def read_sets(paths, first=""):
     """Return {name: problems} for problem files with commas between. A set is named after its file,
-    or after its folder if the file is called problems.jsonl; the first may be named `first`. Raise
-    BadInput if two sets have the same name."""
+    or after its folder if the file is called problems.jsonl; the first may be named `first`. Of
+    problems that are the same (AIME comes 16 times in some files) only the first is left, because
+    errors are over independent problems. Raise BadInput if two sets have the same name."""
     sets = {}
     for path in files(paths):
         name = Path(path).stem
@@ -22,7 +24,10 @@ def read_sets(paths, first=""):
             name = first
         if name in sets:
             raise BadInput(f"--val_set={paths}: two sets are called {name}; rename one file")
-        sets[name] = read_problems(path)
+        problems = read_problems(path)
+        sets[name] = [problems[i] for i in dict.fromkeys(copies(problems))]
+        if repeated := len(problems) - len(sets[name]):
+            notify(f"{path}: {repeated} problems are there twice or more often, so they count once")
     if not sets:
         raise BadInput(f"--val_set={paths}: expected a problem file")
     return sets
@@ -48,21 +53,19 @@ def mean_reward(total, correct, rollouts):
     return {} if total == sum(correct) else dict(reward=total / rollouts)
 
 
-def error_of_mean(values, same=None):
-    """Return the standard error of the mean of `values` (P,), one per problem. same: the
-    result of core.problems.copies, which count as one. NaN if one is left."""
-    each = over_distinct(np.asarray(values), same)
-    return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
+def error_of_mean(values):
+    """Return the standard error of the mean of `values` (P,), one per problem; NaN for one."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
-def summary(correct, samples, k, same=None):
+def summary(correct, samples, k):
     """Return {metric: {"mean", "se"}} for avg@k, best@k and worst@k. correct: solved rollouts of
-    each problem, of `samples`. same: see `error_of_mean`. The standard error `se` covers problems
-    and rollouts, not the seed of training."""
+    each problem, of `samples`. The standard error `se` covers problems and rollouts, not the seed
+    of training."""
     stats = {}
     for kind in ("avg", "best", "worst"):
         values = np.array(at_k(f"{kind}@{k}", samples))[correct]  # (P,)
-        stats[f"{kind}@{k}"] = dict(mean=float(values.mean()), se=error_of_mean(values, same))
+        stats[f"{kind}@{k}"] = dict(mean=float(values.mean()), se=error_of_mean(values))
     return stats
 
 
@@ -70,9 +73,7 @@ def eval_record(problems, correct, total, faults, cfg, name="val"):
     """Return the fields of an evaluation of the set `name`. correct, total and faults are from
     `count_solved`."""
     stats, samples = summary(correct, cfg["samples"], cfg["k"]), cfg["samples"]
-    same = copies(problems)
-    repeated = dict(copies=same) if len(set(same)) < len(same) else {}
     return dict(set=name, k=cfg["k"], samples=samples,
                 **{metric: stat["mean"] for metric, stat in stats.items()},
                 **mean_reward(total, correct, samples * len(problems)),
-                set_hash=set_hash(problems), correct=correct, **repeated, **faults)
+                set_hash=set_hash(problems), correct=correct, **faults)

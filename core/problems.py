@@ -94,21 +94,9 @@ def set_hash(problems):
 
 def copies(problems):
     """For each problem, return the index of the first one with the same `prompt` and `begin`, up to
-    white space. Some files have each problem of AIME 16 times."""
+    white space."""
     first, texts = {}, [" ".join((p["prompt"] + p.get("begin", "")).split()) for p in problems]
     return [first.setdefault(text, i) for i, text in enumerate(texts)]
-
-
-def over_distinct(values, same):
-    """Return `values` (..., P), one per problem, as (..., D), one per distinct problem, because
-    errors are over independent problems. same (P,): from `copies`, or None. The mean m is kept: a
-    distinct problem gets m + (D / P) sum(value - m) of its copies."""
-    if not same:
-        return values
-    import numpy as np  # here, because the plan of a sweep needs only the standard library
-    first, which = np.unique(same, return_inverse=True)
-    mean, each = values.mean(-1, keepdims=True), np.eye(len(first), dtype=np.float32)[which]
-    return mean + (values - mean) @ each * (len(first) / len(which))
 
 
 def at_k(metric, samples):

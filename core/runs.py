@@ -3,7 +3,7 @@
     from core.runs import read_sweep
     runs, dropped = read_sweep("runs/easy", metric="avg@4", unit="rollouts", part="val")
 
-A run is a dict with E evaluations of P distinct problems:
+A run is a dict with E evaluations of P problems:
   C, rollouts, step, hours (E,)  what was spent, in `unit`; rollouts; updates; GPU-hours, or 0
   reward (E, P)            the metric of each problem; (E, 1) if the log has no counts
   B_p, n, lr_base, seed, config, status, run (its folder's name), and others, see `read_run`
@@ -15,7 +15,7 @@ import numpy as np
 
 from config import BadInput, experiment, set_key
 from core.log import read_log, read_plan
-from core.problems import at_k, over_distinct
+from core.problems import at_k
 
 
 def is_number(x):
@@ -23,7 +23,7 @@ def is_number(x):
 
 
 def per_problem(evals, metric):
-    """Return the metric (E, P) of each distinct problem, from the counts `correct`; (E, 1) for logs
+    """Return the metric (E, P) of each problem, from the counts `correct`; (E, 1) for logs
     that have only means, and for the mean reward."""
     tasks = {(r.get("set_hash"), r.get("samples"), len(r.get("correct") or ())) for r in evals}
     if len(tasks) > 1:
@@ -33,8 +33,7 @@ def per_problem(evals, metric):
         if not is_number(samples) or counts.dtype.kind != "i" or not (
                 (counts >= 0) & (counts <= samples)).all():
             raise BadInput("`correct` has values that are not counts from 0 to `samples`")
-        copies = next((r["copies"] for r in evals if r.get("copies")), None)
-        return over_distinct(np.array(at_k(metric, samples))[counts], copies)
+        return np.array(at_k(metric, samples))[counts]
     values = np.array([[r[metric]] for r in evals], float)
     if not (np.abs(values - 0.5) <= 0.5 + 1e-6).all():  # false for NaN
         raise BadInput(f"its {metric} is not a number from 0 to 1 in every evaluation")

@@ -329,6 +329,7 @@ def main(argv):
         if cfg[key] != only:
             raise BadInput(f"--{key}={cfg[key]}: replicas have only --{key}={only}")
     device = cfg["device"].replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(cfg["threads"] or 1)
     torch.backends.cuda.matmul.allow_tf32 = True
     seeds, folder = values_of(cfg, "seeds"), Path(cfg["runs"])
     for B_p, n in itertools.product(values_of(cfg, "bps"), values_of(cfg, "ns")):

@@ -20,7 +20,7 @@ from core.sweep import command
 
 # Keys that may change within one experiment: budget, folders, memory, speed, keys of other stages
 FREE = set("""C B_max data problems s s_zero split n_val runs out device gen_batch measure
-              micro_tokens micro_logits activation_checkpointing gpu_memory save_every
+              micro_tokens micro_logits activation_checkpointing gpu_memory threads save_every
               keep_last keep_at pass_at sample_every ns bps seeds lrs view metric unit eval_set
               epochs""".split())
 

@@ -4,7 +4,6 @@ If there are two GPUs, also test an engine that two ranks share. Without a GPU, 
 """
 import copy
 import gc
-import json
 import sys
 
 import pytest

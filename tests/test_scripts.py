@@ -204,22 +204,24 @@ def test_evaluate_a_run_as_it_was_trained(world, script, tmp_path):
 
 
 def test_evaluate_a_set_that_holds_each_problem_several_times(tmp_path, capsys):
-    """Standard errors are over distinct problems, whose number is in the report."""
-    rows = [dict(id=f"{i}-{k}", prompt=f"{20 + 7 * i}+{3 + 5 * i}=", answer=str(23 + 12 * i))
-            for k in range(16) for i in range(10)]
+    """A problem counts once, up to white space in its prompt."""
+    rows = [dict(id=f"{i}-{k}", prompt=f"{20 + 7 * i}+{3 + 5 * i}=" + " " * k,
+                 answer=str(23 + 12 * i)) for k in range(3) for i in range(10)]
     path, out = write_jsonl(tmp_path / "aime.jsonl", rows), tmp_path / "new/folder"
     evaluate.main([f"--model={ROOT / 'data/arithmetic/base'}", f"--val_set={path}", "--samples=4",
                    "--k=4", "--temperature=1", f"--out={out}"])
-    said, result = capsys.readouterr().out, json.loads((out / "aime/eval.json").read_text())
+    said, result = capsys.readouterr(), json.loads((out / "aime/eval.json").read_text())
     never, always = (np.mean(np.array(result["correct"]) == count) for count in (0, 4))
-    assert "160 problems, 10 distinct, 4 rollouts each" in said and never != always
-    assert f"never solved {never:.1%}, always solved {always:.1%}\n" in said
-    means = np.array(result["correct"]).reshape(16, 10).mean(0) / 4  # per distinct problem
+    assert "10 problems, 4 rollouts each" in said.out and never != always
+    assert f"{path}: 20 problems are there twice" in said.err
+    assert f"never solved {never:.1%}, always solved {always:.1%}\n" in said.out
+    assert result["ids"] == [f"{i}-0" for i in range(10)]
+    means = np.array(result["correct"]) / 4
     assert means.std() > 0 and result["stats"]["avg@4"] == dict(
         mean=pytest.approx(means.mean()), se=pytest.approx(means.std(ddof=1) / math.sqrt(10)))
     # the change from another model
     other = np.random.default_rng(0).integers(0, 5, 10)
-    records = [result, dict(result, model="other", correct=[*other] * 16)]
+    records = [result, dict(result, model="other", correct=[*other])]
     evaluate.add_gains(records)
     gain = other / 4 - means
     assert records[1]["gain_se"] == pytest.approx(gain.std(ddof=1) / math.sqrt(10))

@@ -83,7 +83,7 @@ def test_a_few_updates(smollm, tmp_path):
     bf16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     words = ["--data=data/smollm", f"--train_set={HERE / 'problems.jsonl'}", "--recipe=easy",
              f"--val_set={tmp_path / 'val.jsonl'}", f"--out={tmp_path / 'run'}", "--B_p=2", "--n=4",
-             "--dtype=bf16" if bf16 else "--dtype=fp32", "--eval_every=0",
+             "--dtype=bf16" if bf16 else "--dtype=fp32", "--threads=1", "--eval_every=0",
              "--keep_last=false", "--C=16", "--samples=4"]
     done = run_script("train_grpo.py", *words)
     assert done.code == 0 and "vLLM" not in done.stderr, done

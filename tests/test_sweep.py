@@ -390,15 +390,16 @@ sys.meta_path.insert(0, Find)
 """
 
 
-@pytest.mark.parametrize("name, env, threads", [
-    ("train_grpo.py", {}, "1"), ("sample.py", {}, "1"), ("evaluate.py", {}, "1"),
-    ("sample.py", dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2")])
-def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, env, threads):
+@pytest.mark.parametrize("name, words, env, threads", [
+    ("train_grpo.py", [], {}, "1"), ("sample.py", [], {}, "1"), ("evaluate.py", [], {}, "1"),
+    ("sample.py", [], dict(OMP_NUM_THREADS="2", OMP_WAIT_POLICY="active"), "2"),
+    ("sample.py", ["--threads=2"], {}, "2")])
+def test_a_script_by_hand_has_the_threads_of_a_sweep(tiny, tmp_path, name, words, env, threads):
     """Torch reads the thread variables only once, when it is loaded."""
     (tmp_path / "sitecustomize.py").write_text(HOOK)
     free = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "TOKENIZERS"))}
     run = ["--B_p=2", "--n=4", "--C=16"] if name == "train_grpo.py" else []
-    done = capture([sys.executable, name, *tiny.words, *run, f"--out={tmp_path / 'out'}"],
+    done = capture([sys.executable, name, *tiny.words, *run, *words, f"--out={tmp_path / 'out'}"],
                    env=free | env | dict(PYTHONPATH=str(tmp_path)))
     policy = env.get("OMP_WAIT_POLICY", "passive")
     assert done.stdout == f"{threads} {policy} false\n", done

@@ -17,6 +17,8 @@ from core.log import read_log  # noqa: E402
 
 
 def main(argv):
+    if {"-h", "--help"} & set(argv):
+        return print(__doc__)
     os.chdir(Path(*argv))  # W&B writes its files here
     try:
         import wandb
