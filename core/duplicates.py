@@ -2,13 +2,12 @@
 
 - Duplicates have the same text except for case, blanks, punctuation and LaTeX spelling.
 - A leak contains 80% of the word runs (three consecutive words or symbols) of a test problem,
-  without runs of an instruction, which more than half of the test problems have. A short test
-  problem must equal whole sentences of the leak, or the two must share 80% of their word runs.
+  without runs of an instruction, which more than half of the test problems have. With a short test
+  problem, which others may contain, it must share 80% of the word runs of both.
 """
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from itertools import chain
 
 LETTERS = str.maketrans({
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ",
@@ -31,8 +30,7 @@ SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
 WORD = re.compile(r"\d*\.?\d+|(?<=\d):(?=\d)|[^\W\d_]+|_|[^\w\s.,;:?\"“”`\\&]")
 # One changed word changes three word runs, so a question of 40 words may differ in one word
 RUN, NEAR = 3, 0.8
-# Another problem may contain fewer than LONG word runs by chance
-LONG, CLAUSES = 10, re.compile(r"(?<=[.!?:])\s+|\n+")
+LONG = 10  # another problem may contain fewer word runs by chance
 
 
 def normalize(text):
@@ -65,18 +63,6 @@ def runs(words, usual=frozenset()):
     return all_runs - usual or all_runs
 
 
-def sentences(question, longest):
-    """Yield each sentence of a question, and each 2 to LONG consecutive ones as one, compact, if it
-    has at most `longest` characters."""
-    pieces = [without_braces(normalize(piece)) for piece in CLAUSES.split(question)]
-    for i in range(len(pieces)):
-        for end in range(i + 1, min(i + LONG, len(pieces)) + 1):
-            text = compact(chain(*pieces[i:end]))
-            if len(text) > longest:
-                break
-            yield text
-
-
 def twins(questions, foreign):
     """Return for each question "against" if it contains a problem in `foreign`, the index of the
     first question with the same text if that is an earlier one, else None."""
@@ -88,13 +74,11 @@ def twins(questions, foreign):
     for i, own in enumerate(own_runs):
         for run in own:
             by_run[run].append(i)
-    # "What is 2 + 2?" is part of many questions, so compare short texts with whole sentences
-    short = {compact(words) for words, own in zip(texts, own_runs) if len(own) < LONG}
-    longest, seen, found = max(map(len, short), default=0), {}, []
+    seen, found = {}, []
     for j, question in enumerate(questions):
         words = normalize(question)
         mine = runs(without_braces(words), usual)
-        leak = bool(short) and not short.isdisjoint(sentences(question, longest))
+        leak = False
         for i, common in Counter(i for run in mine for i in by_run.get(run, ())).items():
             size = len(own_runs[i])
             leak |= common / (size if size >= LONG else len(mine) + size - common) >= NEAR

@@ -432,12 +432,12 @@ def test_problems_inside_an_instruction(prepared, tmp_path, name):
         assert p["prompt"] == others[i]["question"] if boxed else p["prompt"].endswith(BOX)
 
 
-def test_a_short_test_problem_is_found_as_a_sentence_of_its_own():
+def test_a_short_test_problem_must_be_nearly_the_whole_question():
+    """Others contain "What is $2+2$" by chance, and an instruction must not hide a long one."""
     short = ["What is $2+2$?", "Let $x=7$. Find $x^2$."]
-    inside = ["Work with care.\n\nWhat is $2+2$? Say it in words.",
-              "Let $x=7$. Find $x^2$. Be brief.", "Question: What is 2+2?"]
+    same = ["what is $2 + 2$", "Let $x = 7.$  Find $x^2$"]
     beside = ["What is $2+2+5$?", "What is $2+2-1$ in binary?", "Let $x=7$. Find $x^2+x$."]
-    assert duplicates.twins(inside, short) == ["against"] * 3
+    assert duplicates.twins(same, short) == ["against"] * 2
     assert duplicates.twins(beside, short) == [None] * 3
     told = [f"{sentence(0)} What is {a} + {a}?" for a in "13579"]  # after a long instruction
     assert duplicates.twins(told, told) == ["against"] * 5
