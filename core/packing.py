@@ -17,15 +17,15 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 def why_padded(model, device, bf16):
     """Return why rows of `model` cannot be packed, or "". bf16: whether it computes in bf16."""
     shape = model.config.get_text_config()
-    layers = set(getattr(shape, "layer_types", None) or ["full_attention"])
     if not str(device).startswith("cuda"):
         return "a loop over rows is slow on a CPU"
     if not bf16:
         return "the kernel computes in bf16"
     if not model._supports_attention_backend or hasattr(shape, "kv_lora_rank"):
         return "the model has its own attention"
+    partial = {*(getattr(shape, "layer_types", None) or [])} - {"full_attention"}
     recurrent = [hasattr(layer, "recurrent_states") for layer in DynamicCache(config=shape).layers]
-    if getattr(shape, "sliding_window", None) or layers != {"full_attention"} or any(recurrent):
+    if getattr(shape, "sliding_window", None) or partial or any(recurrent):
         return "not all layers attend to the whole row"
     return "attention has a soft cap" if getattr(shape, "attn_logit_softcapping", None) else ""
 
