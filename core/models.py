@@ -17,7 +17,6 @@ import os
 import shutil
 import sys
 import traceback
-import types
 import warnings
 from pathlib import Path
 
@@ -138,7 +137,7 @@ def model_folder(path):
     run = Path(path)
     if (run / "config.json").exists() or not (run / "log.jsonl").exists():
         return path  # Path drops a leading ./, and str(run) could then look like a hub name
-    if (run / "model" / "config.json").exists():
+    if (run / "model/config.json").exists():
         return str(run / "model")
     if checkpoint := newest_checkpoint(run):
         return str(checkpoint)
@@ -165,8 +164,7 @@ def load_weights(path, device="cpu"):
                     head.weight is not words.weight):
                 raise BadInput(f"--model={path}: its files hold an output layer of its own; set "
                                "tie_word_embeddings to false in config.json")
-            return model.to(device)
-        if adapters := checkpoint_state(path).get("lora"):  # the checkpoint holds adapters only
+        elif adapters := checkpoint_state(path).get("lora"):  # the checkpoint holds adapters only
             if adapters["weights"] != weights_hash(adapters["model"]):
                 raise BadInput(f"{path}: {adapters['model']} has changed since training")
             model = lora.add_adapters(load_weights(adapters["model"]), adapters["rank"])
@@ -174,8 +172,7 @@ def load_weights(path, device="cpu"):
             lora.merge_adapters(model)
         else:
             model = model_without_weights(path, "cpu")
-            tensors = {name: p.detach() for name, p in model.named_parameters()}  # frozen ones too
-            read_tensors(tensors | stored_buffers(model), path)
+            read_tensors(dict(full_weights(model)), path)
         return model.to(device)
 
 
@@ -328,8 +325,9 @@ def start_ranks(device):
             timeout=datetime.timedelta(hours=2))  # rank 0 may download a model first
     if not cuda:
         return "cpu"
-    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    return f"cuda:{torch.cuda.current_device()}"
+    device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+    torch.cuda.set_device(device)
+    return device
 
 
 def all_reduce(numbers, op="SUM"):
@@ -352,15 +350,15 @@ def shard_model(model, device, forward, dtype="auto"):
     import torch
     from torch.distributed.fsdp import (MixedPrecisionPolicy, fully_shard,
                                         register_fsdp_forward_method)
-    cuda, policy = torch.device(device).type == "cuda", MixedPrecisionPolicy()
-    if cuda and is_bf16(dtype, device):
+    kind, policy = torch.device(device).type, MixedPrecisionPolicy()
+    if kind == "cuda" and is_bf16(dtype, device):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    mesh = torch.distributed.init_device_mesh("cuda" if cuda else "cpu", (WORLD,))
+    mesh = torch.distributed.init_device_mesh(kind, (WORLD,))
     for layer in layer_list(model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     frozen = not any(p.requires_grad for p in model.parameters())
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=frozen or None)
-    setattr(model, forward.__name__, types.MethodType(forward, model))
+    setattr(model, forward.__name__, functools.partial(forward, model))
     register_fsdp_forward_method(model, forward.__name__)
 
 
@@ -446,7 +444,7 @@ def training_state(trained):
                 opt.state[p] = dict(step=torch.zeros((), device=p.device),
                                     exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
             for key, value in opt.state[p].items():
-                tensors[f"{prefix}{key}.{name}"] = value.view(1) if value.ndim == 0 else value
+                tensors[f"{prefix}{key}.{name}"] = torch.atleast_1d(value)
     return tensors
 
 
@@ -480,9 +478,8 @@ def save_checkpoint(folder, trained, tokenizer, state, keep=False):
         files[name] = 1 + int(size // FILE_BYTES)
         size += tensor.nbytes / WORLD
     with disk_errors(part):
-        writer = dcp.HuggingFaceStorageWriter(str(part), fqn_to_index_mapping=files,
-                                              save_distributed=True)
-        dcp.save(tensors, storage_writer=writer, no_dist=WORLD == 1)
+        dcp.save(tensors, no_dist=WORLD == 1, storage_writer=dcp.HuggingFaceStorageWriter(
+            str(part), fqn_to_index_mapping=files, save_distributed=True))
         if RANK == 0:
             write_settings(part, trained[0][1], tokenizer)
     if RANK == 0:
