@@ -67,24 +67,20 @@ def policy_loss(algo, logp, logp_old, weight, advantage, eps_low, eps_high):
     Let w = weight (see `importance_weights`), A = advantage, ratio = exp(logp - logp_old) and
     c(x) = clip(x, 1 - eps_low, 1 + eps_high). The term of grpo and ppo is -w min(ratio A,
     c(ratio) A), that of cispo -w sg(c(ratio)) A logp (MiniMax-M1, eq. 4), where sg stops the
-    gradient. It is 0 if A is 0, even if exp() would overflow. Needs torch.
+    gradient. It is 0 if A is 0, even if exp() would overflow.
     """
-    import torch
     ratio = (logp - logp_old).where(advantage != 0, 0.0).exp()
     clipped = ratio.clamp(1 - eps_low, 1 + eps_high)
     if algo == "cispo":
         return -weight * clipped.detach() * advantage * logp
-    return -weight * torch.minimum(ratio * advantage, clipped * advantage)
+    return -weight * (ratio * advantage).minimum(clipped * advantage)
 
 
 def importance_weights(logp, logp_engine, cap):
     """Return truncated importance weights (N,): min(exp(logp - logp_engine), cap), detached. They
     correct for rounding in the engine, and are 1 if cap is 0 or logp_engine is not finite."""
-    import torch
-    logp = logp.detach()
-    if not cap:
-        return torch.ones_like(logp)
-    return (logp - logp_engine).exp().clamp(max=cap).where(logp_engine.isfinite(), 1.0)
+    weight = (logp.detach() - logp_engine).exp().clamp(max=cap)
+    return weight.where(logp_engine.isfinite() & (cap > 0), 1.0)
 
 
 KL_BOUND = 10.0
@@ -129,11 +125,10 @@ def gae(values, rewards, lengths, gamma, lam):
 def value_loss(value, value_old, target, clip):
     """Return the critic's loss of each token, (N,): half the squared error of `value`, or of
     `value` clipped to value_old +- clip if this error is larger and clip > 0 (veRL)."""
-    import torch
     error = (value - target).square()
     if clip:
         clipped = value_old + (value - value_old).clamp(-clip, clip)
-        error = torch.maximum(error, (clipped - target).square())
+        error = error.maximum((clipped - target).square())
     return error / 2
 
 
@@ -168,13 +163,13 @@ def micro_batches(lengths, micro_tokens, packed=False):
     return batches
 
 
-def token_positions(start, length):
-    """Return (row, position), both (N,), of all tokens, length[i] of row i from start[i] on: start
-    [2, 1] and length [1, 2] give row [0, 1, 1] and position [2, 1, 2]."""
+def token_positions(end, length):
+    """Return (row, position), both (N,), of all tokens, the length[i] before end[i] in row i: end
+    [3, 3] and length [1, 2] give row [0, 1, 1] and position [2, 1, 2]."""
     import torch
-    end = (start + length)[:, None]
-    position = torch.arange(int(end.max()), device=length.device)
-    return ((start[:, None] <= position) & (position < end)).nonzero(as_tuple=True)
+    position = torch.arange(int(end.max()), device=end.device)
+    before_end = end[:, None] - position
+    return ((0 < before_end) & (before_end <= length[:, None])).nonzero(as_tuple=True)
 
 
 def response_states(model, ids, prompt_length, length):
@@ -185,8 +180,9 @@ def response_states(model, ids, prompt_length, length):
     """
     import torch
     from core import packing
-    row, position = token_positions(prompt_length, length)
-    before = prompt_length + length - 1  # no token comes after the last
+    end = prompt_length + length
+    row, position = token_positions(end, length)
+    before = end - 1  # no token comes after the last
     if packing.is_packed(model):
         states, start = packing.packed_states(model, ids, before), before.cumsum(0) - before
     else:
@@ -236,7 +232,7 @@ def token_values(critic, ids, prompt_length, length, cfg):
 def check_engine(gap, cfg, device):
     """Raise BadInput if the mean |logp - logp_engine| of the first update is more than rounding."""
     limit = 0.3 if models.is_bf16(cfg["dtype"], device) else 0.02
-    if gap is not None and gap > limit and cfg["top_p"] == 1:  # top_p renormalises the engine's
+    if (gap or 0) > limit and cfg["top_p"] == 1:  # top_p renormalises the engine's
         raise BadInput(f"--model={cfg['model']}: log-probs of engine and trainer differ by "
                        f"{gap:.2g} on average in the first update, which is not rounding")
 
@@ -249,7 +245,7 @@ def gather_batch(batch):
     """
     import torch
     roll, n = batch["rollouts"], batch["rewards"].shape[1]
-    inside = token_positions(torch.zeros_like(roll["length"]), roll["length"])
+    inside = token_positions(roll["length"], roll["length"])
     part = (batch["prompts"], batch["rewards"], roll["length"], roll["tokens"][inside],
             roll["logps"][inside])
     if WORLD == 1:
@@ -278,12 +274,11 @@ def loss_rows(rewards, length, advantage, step, cfg):
     n, rows = rewards.shape[1], torch.arange(rewards.numel())
     # decoupled baseline: all n rollouts give the advantages; a random n_train are in the loss
     if cfg["n_train"]:
-        drawn = [random.Random(f"n_train {cfg['seed']} {step} {j}").sample(range(n), cfg["n_train"])
-                 for j in range(len(rewards))]
-        rows = torch.tensor([j * n + i for j, own in enumerate(drawn) for i in sorted(own)])
+        rows = torch.tensor([j * n + i for j in range(len(rewards)) for i in sorted(
+            random.Random(f"n_train {cfg['seed']} {step} {j}").sample(range(n), cfg["n_train"]))])
     mixed = mixed_groups(rewards).repeat_interleave(n)
-    in_policy = mixed | (cfg["zero_var_filter"] not in ("policy", "all"))
-    in_reg = mixed | (cfg["zero_var_filter"] not in ("reg", "all"))
+    in_policy, in_reg = (mixed | (cfg["zero_var_filter"] not in (terms, "all"))
+                         for terms in ("policy", "reg"))
     N = [max(1, int((length * mask)[rows].sum())) for mask in (in_policy, in_reg)]
     if not (cfg["kl_coef"] or cfg["entropy_coef"] or cfg["algo"] == "ppo"):
         rows = rows[advantage[rows] != 0]
@@ -369,7 +364,7 @@ def set_critic_targets(critic, parts, N, cfg):
     for part in parts:
         with torch.no_grad():
             part.value_old = run_part(token_values, critic, part, cfg)
-        inside = token_positions(torch.zeros_like(part.length), part.length)
+        inside = token_positions(part.length, part.length)
         values = part.value_old.new_zeros(len(part.length), int(part.length.max()))
         values[inside] = part.value_old
         A = gae(values, part.reward.to(values.dtype), part.length, cfg["gamma"],
@@ -407,10 +402,10 @@ def update_fields(s, N, steps):
 def set_lr(learner, cfg, m):
     """Set the learning rates of update m, with linear warm-up. Return the policy's."""
     warmup = min(1.0, m / max(1, cfg["warmup"]))
-    learner.opt.param_groups[0]["lr"] = derive(cfg)["lr"] * warmup
-    if learner.critic:
-        learner.critic_opt.param_groups[0]["lr"] = cfg["critic_lr"] * warmup
-    return learner.opt.param_groups[0]["lr"]
+    lrs = derive(cfg)["lr"] * warmup, cfg["critic_lr"] * warmup
+    for (_, _, opt), lr in zip(learner.trained(), lrs):
+        opt.param_groups[0]["lr"] = lr
+    return lrs[0]
 
 
 def update(learner, batch, cfg):
@@ -498,10 +493,9 @@ def memory_settings(model, cfg, device, engine_name):
     once = cfg["activation_checkpointing"] == "false"
     if not once:
         cfg = dict(cfg, activation_checkpointing="true")
-    P, body = model.num_parameters(), model.base_model.num_parameters()
-    linear = [m for m in model.base_model.modules() if isinstance(m, torch.nn.Linear)]
-    sides = sum(sum(m.weight.shape) for m in linear)
-    parts = cost.state_bytes(dict(P=P, body=body, sides=sides), cfg, WORLD, width)
+    P, body = model.num_parameters(), model.base_model
+    sides = sum(sum(m.weight.shape) for m in body.modules() if isinstance(m, torch.nn.Linear))
+    parts = cost.state_bytes(dict(P=P, body=body.num_parameters(), sides=sides), cfg, WORLD, width)
     held = sum(parts.values()) - parts["gradients"]
     need = max(need, held + parts["gradients"], held + width * P)
     notify(f"memory: activations are computed {'once' if once else 'again'}, micro_tokens="
@@ -517,8 +511,8 @@ def memory_settings(model, cfg, device, engine_name):
     if runs > 1:  # then a run must not grow into the part of another
         torch.cuda.set_per_process_memory_fraction(cost.usable_bytes(card) / (card * runs), device)
         if s and engine_name == "vllm":
-            cache = max(cfg["gpu_memory"] * card * runs, some) - cost.engine_bytes(s, cfg)
-            cfg["kv_cache_bytes"] = int(cache)
+            cfg["kv_cache_bytes"] = int(max(cfg["gpu_memory"] * card * runs, some)
+                                        - cost.engine_bytes(s, cfg))
     return cfg, awake
 
 
@@ -557,13 +551,13 @@ class Run:
         self.folder = Path(cfg["out"] or Path(cfg["runs"], d["run"]))
         self.problems = subset(read_problems(cfg["train_set"]), cfg["D"], cfg["seed"])
         self.vals = evaluation.read_sets(cfg["val_set"], first="val")
-        every_val = [p for val in self.vals.values() for p in val]
-        self.hashes = dict(train_set_hash=set_hash(self.problems), val_set_hash=set_hash(every_val))
+        self.hashes = dict(train_set_hash=set_hash(self.problems),
+                           val_set_hash=set_hash(sum(self.vals.values(), [])))
         self.last_eval, self.stop, self.log, self.header = "", [], None, {}
 
     def due(self, m, every):
         """Return whether a task that repeats every `every` rollouts is due after update m."""
-        return m == 0 or bool(every) and m * self.B // every > (m - 1) * self.B // every
+        return m == 0 or every and m * self.B // every > (m - 1) * self.B // every
 
     def open_log(self):
         """Open the log, lock it against a second process and read its header; rank 0 only. Raise
@@ -578,8 +572,7 @@ class Run:
         except OSError as e:
             notify(f"{path}: cannot be locked ({e.strerror}), so do not start a second process in "
                    "this folder")
-        records = read_log(path)
-        self.header = next((r for r in records if r.get("type") == "header"), {})
+        self.header = next((r for r in read_log(path) if r.get("type") == "header"), {})
         if self.header:
             old, new = (config.identity(cfg) for cfg in (self.header["config"], self.cfg))
             if differ := ", ".join(f"{key}={old[key]} there, {value} now"
@@ -703,8 +696,8 @@ class Run:
             shutil.rmtree(folder / "ckpt.unused", ignore_errors=True)
             ckpt.rename(folder / "ckpt.unused")
         if new:
-            names = ["torch", "transformers"] + ["vllm"] * (self.engine_name == "vllm")
-            versions = {name: sys.modules[name].__version__ for name in names}
+            versions = {name: sys.modules[name].__version__
+                        for name in ("torch", "transformers", "vllm") if name in sys.modules}
             self.write(dict(
                 type="header", schema=1, config=dict(self.asked, out=""),
                 derived=derive(cfg) | dict(D=len(self.problems)),
@@ -717,12 +710,12 @@ class Run:
         notify(f"{folder}: B_p={cfg['B_p']} n={cfg['n']} M={self.M} C={self.B * self.M} "
                f"lr={derive(cfg)['lr']:.3g}, from update {state['step']}")
 
-    def batch(self, m, mine):
-        """Return the problems, prompts and seeds of the places `mine` in the batch of update m."""
-        index = batch_indices(m, self.cfg["B_p"], len(self.problems), self.cfg["seed"])
-        return ([self.problems[index[j]] for j in mine],
-                [self.prompts[index[j]] for j in mine],
-                [engine.rollout_seed(self.cfg["seed"], "train", m, j) for j in mine])
+    def batch(self, m):
+        """Return the problems, prompts and seeds of this rank's places in the batch of update m."""
+        B_p, seed = self.cfg["B_p"], self.cfg["seed"]
+        mine = batch_indices(m, B_p, len(self.problems), seed)[RANK::WORLD]
+        return ([self.problems[i] for i in mine], [self.prompts[i] for i in mine],
+                [engine.rollout_seed(seed, "train", m, j) for j in range(RANK, B_p, WORLD)])
 
     def on_all_ranks(self, draw):
         """Call draw() and return its result. If any rank must stop, raise Stopped on all ranks."""
@@ -740,14 +733,13 @@ class Run:
         correct[RANK::WORLD], total, faults = self.on_all_ranks(lambda: evaluation.count_solved(
             problems, prompts, self.generator, cfg, key, mine) if mine else nothing)
         *correct, total, timeouts, errors = all_reduce([*correct, total, *faults.values()])
-        faults = dict(verifier_timeouts=int(timeouts), verifier_errors=int(errors))
-        return [int(c) for c in correct], total, faults
+        return [int(c) for c in correct], total, dict(zip(faults, (int(timeouts), int(errors))))
 
     def evaluate(self, m):
         """Log evaluations of the policy after update m on every validation set."""
         cfg, tokens = self.cfg, self.state["tokens"]
         for name, val in self.vals.items():
-            key = (cfg["seed"], "val", m) if name == "val" else (cfg["seed"], "val", name, m)
+            key = cfg["seed"], "val", *[name] * (name != "val"), m
             counts = self.count_solved(val, self.val_prompts[name], cfg, key)
             record = dict(type="eval", step=m, rollouts=m * self.B, tokens=tokens,
                           **evaluation.eval_record(val, *counts, cfg, name))
@@ -773,14 +765,6 @@ class Run:
             self.evaluate(m)
         if m in self.passes:
             self.evaluate_training(m)
-
-    def count_update(self, m, tokens, bad):
-        """Add update m to the counts in `state`: tokens and skipped steps."""
-        state = self.state
-        state["step"] = m
-        state["tokens"] += int(tokens)
-        state["skipped"] += bad
-        state["bad_in_a_row"] = state["bad_in_a_row"] + 1 if bad else 0
 
     def write_samples(self, m, problem, rollouts, rewards):
         """Write a few rollouts of a batch's first problem to samples.jsonl, for people to read."""
@@ -832,28 +816,24 @@ def build_learner(model, ref, critic, cfg, device, base):
     device read their weights from `base`."""
     import torch
     from core import packing
-    passes = {model: token_logps}
-    if critic:
-        passes[critic] = token_values
-    if ref:
-        passes[ref] = token_logps  # it may be the model itself
     if why := packing.why_padded(model, device, models.is_bf16(cfg["dtype"], device)):
         if device != "cpu":
             notify(f"an update pads its rows, because {why}")
-    for m, forward in passes.items():
+    # the reference may be the model itself, and all ranks must shard models in the same order
+    for m in filter(None, dict.fromkeys((model, critic, ref))):
         if not why:
             packing.pack(m)
         if cfg["activation_checkpointing"] == "true":
             models.checkpoint_activations(m)
         if WORLD > 1:
-            models.shard_model(m, device, forward, cfg["dtype"])
+            models.shard_model(m, device, token_values if m is critic else token_logps,
+                               cfg["dtype"])
         if m.device.type == "meta":
             load = models.load_critic if m is critic else models.load_weights
             models.load_shards(m, load, base, device)
 
     def adamw(m):
-        return torch.optim.AdamW(m.parameters(), fused=True, betas=(0.9, 0.999),
-                                 weight_decay=cfg["weight_decay"])
+        return torch.optim.AdamW(m.parameters(), fused=True, weight_decay=cfg["weight_decay"])
     learner = Learner(model, adamw(model), ref, critic, critic and adamw(critic))
     # allocate the moments before any activations; later they would fragment the GPU's memory
     models.training_state(learner.trained())
@@ -899,11 +879,12 @@ def open_run(cfg):
 def progress_bar(run):
     """Return a tqdm bar that counts the run's rollouts. If stderr is a file, print plain lines."""
     from tqdm import tqdm
-    cfg, plain = run.cfg, "{percentage:3.0f}% of {total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
+    cfg = run.cfg
     return tqdm(total=run.B * run.M, initial=run.B * run.state["step"], unit="roll",
                 unit_scale=True, mininterval=1, disable=RANK > 0,
                 desc=f"Bp{cfg['B_p']} n{cfg['n']} s{cfg['seed']}",
-                bar_format=None if sys.stderr.isatty() else plain + "{postfix}")
+                bar_format=None if sys.stderr.isatty() else "{percentage:3.0f}% of {total_fmt} "
+                "[{elapsed}<{remaining}, {rate_fmt}]{postfix}")
 
 
 def main(argv):
@@ -916,14 +897,13 @@ def main(argv):
     cfg, learner, generator, state, B = run.cfg, run.learner, run.generator, run.state, run.B
     generator.quit = run.stop
     stop_at_signals(run.stop)
-    mine = range(RANK, cfg["B_p"], WORLD)  # which problems of a batch belong to this rank
     status = "stopped"
     with contextlib.suppress(engine.Stopped), progress_bar(run) as bar:
         run.evaluate_due(state["step"])  # the base model, or one that was due before
         for m in range(state["step"] + 1, run.M + 1):
             # 1. rollouts: n for each of the B_p problems of this batch
             t0 = time.time()
-            problems, prompts, seeds = run.batch(m, mine)
+            problems, prompts, seeds = run.batch(m)
             rollouts = run.on_all_ranks(lambda: generator.generate(prompts, cfg["n"], seeds))
 
             # 2. rewards of this rank's rollouts, (B_p / WORLD, n)
@@ -941,20 +921,23 @@ def main(argv):
             # 4. the log
             t2 = time.time()
             sums = rewards, rollouts["length"], rollouts["stopped"], solved == cfg["n"], solved == 0
-            reward, tokens, stopped, all_right, all_wrong, timeouts, errors = all_reduce(
+            reward, tokens, stopped, all_right, all_wrong, *counts = all_reduce(
                 [*(x.double().sum().item() for x in sums), *faults.values()])
             bad = math.isnan(fields["grad_norm"])
             if m == 1:
                 check_engine(fields["tis_mean"], cfg, learner.model.device)
-            run.count_update(m, tokens, bad)
+            state["step"] = m
+            state["tokens"] += int(tokens)
+            state["skipped"] += bad
+            state["bad_in_a_row"] = (state["bad_in_a_row"] + 1) * bad
             run.write_samples(m, problems[0], rollouts, rewards)
             run.write(dict(
                 type="step", step=m, rollouts=m * B, tokens=state["tokens"],
                 wall_s=time.time() - run.began, lr=lr, reward=reward / B, **fields,
                 response_len=tokens / B, truncated=1 - stopped / B,
                 frac_all_right=all_right / cfg["B_p"], frac_all_wrong=all_wrong / cfg["B_p"],
-                skipped=state["skipped"], verifier_timeouts=int(timeouts),
-                verifier_errors=int(errors), gen_s=t1 - t0, train_s=t2 - t1))
+                skipped=state["skipped"], **dict(zip(faults, map(int, counts))),
+                gen_s=t1 - t0, train_s=t2 - t1))
 
             # 5. checkpoint, evaluation
             if state["bad_in_a_row"] >= 10:
@@ -972,8 +955,8 @@ def main(argv):
             status = "budget"
 
     run.finish(status)
-    stopped = 128 + (run.stop or [signal.SIGTERM])[0]
-    return dict(budget=0, diverged=DIVERGED, stopped=stopped)[status]
+    return dict(budget=0, diverged=DIVERGED,
+                stopped=128 + (run.stop + [signal.SIGTERM])[0])[status]
 
 
 if __name__ == "__main__":
