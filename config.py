@@ -168,14 +168,14 @@ def entry(main):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as e:
-        message = f"{e.filename or 'cannot write'}: {e.strerror or e}; fix this, then run the same "
-        code, message = 1, message + "command again to continue"
+        code, message = 1, (f"{e.filename or 'cannot write'}: {e.strerror or e}; fix this, "
+                            "then run the same command again to continue")
     except KeyboardInterrupt:
         code, message = 130, "interrupted; run the same command again to continue"
     # if all ranks fail, torchrun stops the others within 3 s, and only rank 0 prints the error
-    if os.environ.get("RANK", "0") != "0":
+    if (rank := os.environ.get("RANK", "0")) != "0":
         time.sleep(3)
-        name = f"[rank {os.environ['RANK']}] {name}"
+        name = f"[rank {rank}] {name}"
     new_line = "\n" if sys.stderr and sys.stderr.isatty() else ""
     print(f"{new_line}{name}: {message}", file=sys.stderr)
     sys.exit(code)
@@ -212,8 +212,8 @@ def nearest(word, names):
 def choose(key, value, choices):
     """Raise BadInput if `value` is not one of `choices`; the message names the nearest one."""
     if value not in choices:
-        names, near = ", ".join(name or "none" for name in choices), nearest(value, choices)
-        raise BadInput(f"--{key}={value}: expected one of {names}; the nearest is {near}")
+        raise BadInput(f"--{key}={value}: expected one of {', '.join(choices)}; "
+                       f"the nearest is {nearest(value, choices)}")
 
 
 def set_key(cfg, key, value, source="--", keys=config):
@@ -238,10 +238,9 @@ def read_json(path):
     return value
 
 
-def parse(argv, doc="", own=None):
+def parse(argv, doc="", own={}):
     """Return the flat dict that command-line words resolve to. `--help` prints all keys and exits.
     own: the calling script's own keys, {key: (default, text)}. Raise BadInput on bad words."""
-    own = own or {}
     keys = config | {key: default for key, (default, _) in own.items()}
     if {"-h", "--help"} & set(argv):
         print(doc.strip(), "\n\nKeys, as --key=default; the defaults are the paper's scale:")
@@ -270,17 +269,18 @@ def parse(argv, doc="", own=None):
     set_key(cfg, "recipe", given.get("recipe", cfg["recipe"]))
     cfg |= given
 
-    data, model = Path(cfg["data"]), cfg["model"].rstrip("/") or cfg["model"]
-    recipe, split = cfg["recipe"], cfg["split"] or cfg["recipe"]
-    name = recipe if split == recipe else f"{recipe}_{split}"
-    home = Path(config["data"]).resolve()
-    if data.resolve() != home or Path(model).resolve() not in (home / "base", home / "one_layer"):
-        name = f"{data.resolve().name}_{Path(model).name}_{name}"
-    cfg |= dict(data=str(data), model=model, runs=cfg["runs"] or f"runs/{name}")
-    for key, path in dict(train_set=f"splits/{Path(model).name}/{split}_train.jsonl",
-                          val_set=f"splits/{Path(model).name}/{split}_val.jsonl",
-                          problems="problems.jsonl").items():
-        cfg[key] = cfg[key] or str(data / path)
+    data, model = Path(cfg["data"]), Path(cfg["model"])
+    name, split = cfg["recipe"], cfg["split"] or cfg["recipe"]
+    if split != name:
+        name += f"_{split}"
+    home, splits = Path(config["data"]).resolve(), data / "splits" / model.name
+    if data.resolve() != home or model.resolve() not in (home / "base", home / "one_layer"):
+        name = f"{data.resolve().name}_{model.name}_{name}"
+    cfg |= dict(data=str(data), model=cfg["model"].rstrip("/") or cfg["model"])
+    for key, path in dict(train_set=splits / f"{split}_train.jsonl", runs=f"runs/{name}",
+                          val_set=splits / f"{split}_val.jsonl",
+                          problems=data / "problems.jsonl").items():
+        cfg[key] = cfg[key] or str(path)
     check(cfg)
     return cfg
 

@@ -135,7 +135,7 @@ def panel(t, of, whole=False):
                 star=n_star(runs, rows[-1]["C"]))
 
 
-def settings(argv, doc, own=None):
+def settings(argv, doc, own={}):
     """Return the config. B_max and C are 0 if the command line does not give them, and the unit of
     fixed_B is updates."""
     cfg = parse(["--B_max=0", "--C=0", *argv], doc, own)
