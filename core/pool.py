@@ -48,7 +48,7 @@ def pool(jobs, places, stop):
     start. The running jobs get SIGTERM, on which train_grpo.py saves a checkpoint, and are awaited.
     """
     waiting, running, failed, shown = list(jobs), {}, 0, time.time()
-    terminal = bool(sys.stdout and sys.stdout.isatty())
+    terminal = sys.stdout and sys.stdout.isatty()
     clear, every = ("\033[J", 1) if terminal else ("", 60)
     try:
         while (waiting or running) and not stop:
@@ -76,13 +76,13 @@ def pool(jobs, places, stop):
                 end, back = ("\033[K\n", f"\033[{len(lines)}A") if terminal else ("\n", "")
                 print(end.join(lines) + end + back, end="", flush=True)  # the next print overwrites
     finally:
-        for _, _, process in running.values():
+        for *_, process in running.values():
             process.terminate()
         with contextlib.suppress(OSError):  # the program that reads our output may have ended
             print(clear, end="", flush=True)
             if stop or running:
                 print(f"\nstopping: {len(running)} to end; the same command continues", flush=True)
-        for _, _, process in running.values():
+        for *_, process in running.values():
             process.wait()
     return failed
 

@@ -36,9 +36,10 @@ def make(file, cfg, given):
         print(f"problems and base model: {data}/prepare.py", flush=True)
         call(python(), data / "prepare.py", *words)
     # 3. splits: of all problems, or by difficulty
-    check_splits(data, model, file, cfg)
+    own = file.parent == data / "splits" / Path(model).name
+    check_splits(own, model, file, cfg)
     split = SPLIT.fullmatch(file.name)
-    if file == data / "splits" / Path(model).name / "all_train.jsonl":
+    if own and file.name == "all_train.jsonl":
         call(python(), "sample.py", *words, "--split=all")
     elif split and not file.exists():
         print(f"difficulty of the problems for {model}: sample.py", flush=True)
@@ -49,12 +50,12 @@ def make(file, cfg, given):
         raise BadInput(f"{file}: {why}; --split=all is every problem")
 
 
-def check_splits(data, model, file, cfg):
-    """Raise BadInput if the split `file` is of other problems or settings, or of another model."""
+def check_splits(own, model, file, cfg):
+    """Raise BadInput if the split `file` is of other problems or settings, or of another model.
+    own: whether it is in the folder for splits of this data folder and model."""
     info = file.parent / "difficulty.json"
     measured = read_json(info) if info.exists() else {}
     other, source = measured.get("model") or model, Path(measured.get("problems", ""))
-    own = file.parent == data / "splits" / Path(model).name
     if own and Path(other).resolve() != Path(model).resolve():
         raise BadInput(f"--model={model}: {info} was measured for {other}; rename the folder of "
                        "one of these models")

@@ -55,7 +55,8 @@ def run_folder(c):
 def write_plan(cfg, dry_run=False):
     """Write sweep.json, and print which cells are not run. A dry_run does not replace the plan of
     another experiment, whose runs may still be analysed."""
-    plan, folder = read_plan(cfg["runs"]), Path(cfg["runs"])
+    folder = Path(cfg["runs"])
+    plan = read_plan(folder)
     if (plan and experiment(plan["config"]) != experiment(cfg)
             and any(folder.glob("*/log.jsonl*"))):
         print(f"{folder} also has runs of another experiment, which are not analysed with these"
@@ -71,19 +72,12 @@ def write_plan(cfg, dry_run=False):
               file=sys.stderr)
 
 
-def preset_of(argv):
-    """Return (preset, other words) of a command line; the default preset is easy."""
-    named = bool(argv) and not argv[0].startswith("-")
-    return (argv[0], argv[1:]) if named else (config.config["recipe"], argv)
-
-
 def preset_words(preset, data, argv):
     """Return the words that presets.json of a data folder has for a recipe's sweep, none if they
     were chosen for another --model than that in argv."""
     path = Path(data) / "presets.json"
     words = shlex.split(read_json(path).get(preset, "") if path.exists() else "")
-    chosen, asked = ({Path(w.removeprefix("--model=")) for w in ws if w.startswith("--model=")}
-                     for ws in (words, argv))
+    chosen, asked = ({Path(w[8:]) for w in ws if w.startswith("--model=")} for ws in (words, argv))
     return [] if chosen and asked and chosen != asked else words
 
 
@@ -97,8 +91,7 @@ def sweep_config(preset, argv):
             raise BadInput(f"{name}={value}: expected a whole number, {least} or more")
     for word in argv:
         if word.startswith(("--n=", "--B_p=", "--seed=")):
-            raise BadInput(f"{word}: a sweep has several values; --ns, --bps, --seeds give those "
-                           "to run, and the analysis takes all that ran")
+            raise BadInput(f"{word}: a sweep has several values; give --ns, --bps or --seeds")
     words = preset_words(preset, parse(argv)["data"], argv)
     return parse([f"--recipe={preset}", *words, *argv])
 
@@ -143,7 +136,7 @@ def sweep_command(folder, run, C, B, **grid):
 
 def training(c):
     """Return the training command of a cell, with PYTHON, LAUNCH and GPUS_PER_RUN applied."""
-    gpus = int(os.environ.get("GPUS_PER_RUN") or "1")
+    gpus = int(os.environ.get("GPUS_PER_RUN") or 1)
     config.check_processes(c, max(1, gpus))
     # 600 s, because a checkpoint can take longer than torchrun's default of 30 s. Without the --,
     # torchrun reads our --n= as short for one of its own options
@@ -269,7 +262,7 @@ def run(preset, argv):
                    lambda number, _: stop.append(number))
     write_plan(cfg)
     begun = sum(progress(run_folder(c))[0] > 0 for c in todo)
-    stopped = f" ({begun} continue where they stopped)" if begun else ""
+    stopped = f" ({begun} continue where they stopped)" * bool(begun)
     lrs = " or ".join(f"{lr:g}" for lr in config.lrs_of(cfg))
     try:
         print(f"sweep {cfg['runs']}: {len(grid)} runs, {len(todo)} to do{stopped}, "
@@ -303,7 +296,7 @@ def job(c):
 
 
 def list_failed(preset, argv):
-    """Print the planned runs that have not ended, and return 1 if there are any, else 0."""
+    """Print the planned runs that have not ended, and return 1 if there are any."""
     lines, folder = [], sweep_config(preset, argv)["runs"]
     if not Path(folder).is_dir():
         raise BadInput(f"--runs={folder}: no such folder")
@@ -316,7 +309,7 @@ def list_failed(preset, argv):
     if lines:
         print(f"\n{len(lines)} runs failed or are missing. The same command tries them again; "
               "out.txt in a run's folder has its whole output:", *lines, sep="\n")
-    return int(bool(lines))
+        return 1
 
 
 def commands(preset, argv):
@@ -330,8 +323,10 @@ def commands(preset, argv):
 
 
 def main(argv):
-    verb = argv[0] if argv else "--help"
-    preset, words = preset_of(argv[1:])
+    verb, *words = argv or ["--help"]
+    preset = config.config["recipe"]
+    if words and not words[0].startswith("-"):
+        preset = words.pop(0)
     if verb.startswith("-") or {"-h", "--help"} & set(words):
         parse(["--help"], __doc__)
     verbs = dict(prepare=prepare, commands=commands, run=run, failed=list_failed,
