@@ -77,8 +77,8 @@ def law_of(t, p, view):
     without one seed, and with core.stats.verdict if all cells have one B_p."""
     law, seeds = fit_law(p["star"]["C"], p["star"]["n"]), {r["seed"] for r in p["runs"]}
     if law["curve"] and len(seeds) > 1:
-        rest = ([r for r in p["runs"] if r["seed"] != s] for s in seeds)
-        stars = (frontier.n_star(runs, p["rows"][-1]["C"]) for runs in rest)
+        stars = (frontier.n_star([r for r in p["runs"] if r["seed"] != s], p["rows"][-1]["C"])
+                 for s in seeds)
         if less := [fit_law(star["C"], star["n"])["plateau"] for star in stars if star["curves"]]:
             law["plateau_range"] = min(law["plateau"], *less), max(law["plateau"], *less)
     return law | (stats.verdict(t, p["of"]) if view == "fixed_Bp" else {})
@@ -174,7 +174,8 @@ def table_lines(t, rows, axis):
     for r in rows:
         star, reward = "*", "not run"
         if r["status"] == "observed":
-            star = " " if t.alive[r["cell"], r["budget"]] else "*"
+            if t.alive[r["cell"], r["budget"]]:
+                star = " "
             reward = f"{r['reward']:.3f} [{r['lo']:.3f}, {r['hi']:.3f}]"
         epochs, hours, lr = (f"{r[key]:.{digits}g}" if r[key] else "" for key, digits in
                              (("epochs", 3), ("hours", 3), ("lr", 2)))
@@ -291,6 +292,7 @@ def main(argv):
     if view not in frontier.PANELS:
         raise BadInput(f"--view={view}: drawn by frontier.py; choose {', '.join(frontier.PANELS)}")
     folder, suffix = Path(cfg["out"] or cfg["runs"]), frontier.suffix(cfg)
+    figure, table = folder / f"law{suffix}.png", folder / f"prescription{suffix}.csv"
     t, panels, dropped = frontier.analyse(cfg)
     for panel in panels.values():
         panel["law"] = law_of(t, panel, view)
@@ -300,11 +302,10 @@ def main(argv):
     row = next((r for r in rows if r["C"] == (cfg["C"] or p["rows"][-1]["C"])), None)
     if row is None:
         raise BadInput(f"--C={cfg['C']:g} is below one update of the best cell; give a larger C")
-    save_csv(folder / f"prescription{suffix}.csv", COLUMNS,
+    save_csv(table, COLUMNS,
              (r | dict(metric=metric, panel=name, tied=plots.cells_text(t, r["tied"]))
               for r in rows))
-    plots.law(t, panels, rows if view != "fixed_B" else [], cfg["unit"],
-              folder / f"law{suffix}.png")
+    plots.law(t, panels, rows if view != "fixed_B" else [], cfg["unit"], figure)
 
     print("Does the best n rise with the budget?")
     for which, panel in panels.items():
@@ -324,7 +325,7 @@ def main(argv):
             print(f"To be surer: {more[0]}:\n  {more[1]}")
     left_out = [f"{plots.plural(len(dropped), 'run')} left out, see frontier.py"] * bool(dropped)
     print(*(f"caution: {text}\n" for text in [*cautions(t, row), *left_out]), sep="", end="")
-    print(f"figure: {folder / f'law{suffix}.png'}   table: {folder / f'prescription{suffix}.csv'}")
+    print(f"figure: {figure}   table: {table}")
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ def records(run):
     """Return the record-breaking points [(C, reward)] of a run after C = 0: rewards that are, in
     bins of width BIN, above all earlier ones."""
     y = run["reward"].mean(1)
-    bins = np.floor(y / BIN + 1e-9)
-    before = np.concatenate([[-np.inf], np.maximum.accumulate(bins)[:-1]])
-    return [(C, v) for C, v, new in zip(run["C"], y, bins > before) if new and C > 0]
+    highest = np.maximum.accumulate(np.floor(y / BIN + 1e-9))
+    rises = np.diff(highest, prepend=-np.inf)
+    return [(C, v) for C, v, rise in zip(run["C"], y, rises) if rise and C > 0]
 
 
 def sigmoid(x, low, rise, k, x0):
@@ -139,7 +139,9 @@ def settings(argv, doc, own={}):
     """Return the config. B_max and C are 0 if the command line does not give them, and the unit of
     fixed_B is updates."""
     cfg = parse(["--B_max=0", "--C=0", *argv], doc, own)
-    return cfg | (dict(unit="updates") if cfg["view"] == "fixed_B" else {})
+    if cfg["view"] == "fixed_B":
+        cfg["unit"] = "updates"
+    return cfg
 
 
 def suffix(cfg):
@@ -175,8 +177,8 @@ def main(argv):
     for r in (r for r in t.runs if r["status"] != "budget"):
         print(f"  {r['status'] or 'unfinished'}: {r['run']} at C = {plots.format_si(r['C'][-1])}")
     for name, p in panels.items():
-        ends = (p["rows"][0], p["rows"][-1])
-        best = ", ".join(f"{r['B_p']} x {r['n']} at {plots.format_si(r['C'])}" for r in ends)
+        best = ", ".join(f"{r['B_p']} x {r['n']} at {plots.format_si(r['C'])}"
+                         for r in (p["rows"][0], p["rows"][-1]))
         print(f"{name}: best B_p x n = {best} {cfg['unit']}")
     print(f"figure: {path}.png   numbers: {path}.csv")
 

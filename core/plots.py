@@ -28,7 +28,7 @@ def format_si(x):
 
 def plural(k, noun):
     """Return a count with its noun: 1 run, 2 runs."""
-    return f"{k} {noun}" + "s" * bool(k != 1)
+    return f"{k} {noun}" + "s" * (k != 1)
 
 
 def colour(n):

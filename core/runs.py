@@ -19,7 +19,7 @@ from core.problems import at_k
 
 
 def is_number(x):
-    return isinstance(x, (int, float)) and not isinstance(x, bool) and bool(np.isfinite(x))
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and np.isfinite(x)
 
 
 def per_problem(evals, metric):
@@ -141,7 +141,7 @@ def read_sweep(folder, metric="avg@4", unit="rollouts", part="val", epochs=0):
     for run in sorted(read, key=lambda run: -run["C"][-1]):
         cell = run["B_p"], run["n"], run["lr_base"], run["seed"]
         differ = key(run["config"]) - usual
-        why = (f"another config: {', '.join(sorted(f'{k}={v}' for k, v in differ))}" if differ else
+        why = (f"another config: {', '.join(sorted(map('='.join, differ)))}" if differ else
                "other validation problems or samples" if run["task"] != task else
                "other training problems" if run["data"] != data[run["seed"]] else
                f"same cell and seed as {kept[cell]['run']}" if cell in kept else "")

@@ -29,8 +29,9 @@ def on_grid(run, grid, base):
     evaluations the reward is interpolated in ln C. A run counts for one update, or evaluation,
     beyond its last. After a diverged run comes `base` (P,)."""
     trained = run["C"] > 0
-    C, at, x = run["C"][trained], np.log(grid), np.log(run["C"][trained])
-    V = np.apply_along_axis(lambda y: np.interp(at, x, y), 0, run["reward"][trained])
+    C = run["C"][trained]
+    V = np.apply_along_axis(lambda y: np.interp(np.log(grid), np.log(C), y), 0,
+                            run["reward"][trained])
     update = C[-1] / max(run["step"][-1], 1)
     V[grid < C[0] * (1 - 1e-9)] = np.nan
     if run["status"] == "diverged":
@@ -94,8 +95,7 @@ def table(runs, also=()):
     grid = np.unique([*np.geomspace(low, high, GRID),
                       *(high / 2 ** i for i in range(4) if high / 2 ** i >= low),
                       *also])
-    base = np.mean([r["reward"][0] for r in runs if r["C"][0] == 0]
-                   or [r["reward"][0] for r in runs], 0)
+    base = np.mean([r["reward"][0] for r in [r for r in runs if r["C"][0] == 0] or runs], 0)
     V = np.array([on_grid(r, grid, base) for r in runs])
     reached, N, (_, G, P) = ~np.isnan(V[..., 0]), len(cells), V.shape
     alive = np.array([reached[cell == i].any(0) for i in range(N)])
@@ -296,12 +296,12 @@ def verdict(t, of):
     A, of_run, seed, C = found
     n, (_, W, P) = np.unique(of_run), A.shape
     N, f = len(n), fit_cells(A, of_run, seed)
-    prior = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W))
-    runs = np.kron(f.H, (RUN_DF * prior + f.runs) / (RUN_DF + f.df))
+    prior, df = LAW_SD ** 2 * (0.5 + 0.5 * np.eye(W)), RUN_DF + f.df
+    runs = np.kron(f.H, (RUN_DF * prior + f.runs) / df)
     problems = 0 * runs
     if P > 1:
         problems = (np.cov(f.each.reshape(N * W, P)) - np.kron(f.H, f.rolls)) / P
-    y, df = f.each.mean(2).ravel(), RUN_DF + f.df
+    y = f.each.mean(2).ravel()
     back = np.arange(N * W).reshape(N, W)[::-1].ravel()
     p, i, a, at = law_test(W, y, runs, problems, df)
     p_falls, *_ = law_test(W, y[back], runs[np.ix_(back, back)], problems[np.ix_(back, back)], df)
