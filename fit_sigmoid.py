@@ -241,18 +241,17 @@ def surer(t, p, row, folder):
 
 def read_points(path):
     """Return (path, C (E,), n (E,)), the columns C and n of a CSV in order of C, for argparse."""
+    why = "expected five or more points of one panel, C and n above 0"
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = [*csv.DictReader((x for x in file if x[0] != "#"), skipinitialspace=True)]
         points = np.array(sorted((float(r["C"]), float(r["n"])) for r in rows), float)
+        if (len({r.get("panel") for r in rows}) == 1 and len(points) >= 5
+                and ((0 < points) & (points < math.inf)).all()):
+            return Path(path), *points.T
     except (OSError, KeyError, ValueError, TypeError, csv.Error) as e:
-        raise argparse.ArgumentTypeError(
-            f"{path}: no columns C and n with numbers ({e})") from None
-    if len({r.get("panel") for r in rows}) > 1:
-        raise argparse.ArgumentTypeError(f"{path}: several panels; keep the rows of one")
-    if len(points) < 5 or not (np.isfinite(points) & (points > 0)).all():
-        raise argparse.ArgumentTypeError(f"{path}: expected five or more points, C and n above 0")
-    return Path(path), *points.T
+        why = f"no columns C and n with numbers ({e})"
+    raise argparse.ArgumentTypeError(f"{path}: {why}")
 
 
 def report_points(words):
