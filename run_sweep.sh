@@ -33,15 +33,18 @@
 #   DRY_RUN       1 = only write the plan and print the training commands. Before you run them,
 #                 `bash run_sweep.sh env` makes the environment, and
 #                 `.venv/bin/python -m core.sweep prepare easy --data=... --model=...` the splits.
-[ -n "${BASH_VERSION:-}" ] || { echo "sh cannot run this script, bash can: bash $0" >&2; exit 2; }
+fail() { echo "run_sweep.sh: $1" >&2; exit 2; }
+[ -n "${BASH_VERSION:-}" ] || fail "sh cannot run this script, bash can: bash $0"
 set -euo pipefail
 cd "$(dirname "$0")"
 [ -f core/sweep.py ] || cd "${SLURM_SUBMIT_DIR:-.}"  # sbatch starts a copy of this file
-[[ ${DRY_RUN:-0} = [01] ]] || { echo "DRY_RUN=$DRY_RUN: expected 1 or 0" >&2; exit 2; }
+dry=${DRY_RUN:-0}
+[[ $dry = [01] ]] || fail "DRY_RUN=$dry: expected 1 or 0"
 [ $# -gt 0 ] || set -- --help
 preset=easy
 [[ $1 = -* ]] || { preset=$1; shift; }
-PY=${PYTHON:-.venv/bin/python}
+python=${PYTHON:-.venv/bin/python}
+PY=$python
 "$PY" -c "" 2> /dev/null || PY=python3  # planning needs only the standard library
 
 # ---- command-line words for all stages ----------------------------------------------------------
@@ -60,30 +63,25 @@ if [[ " $preset $* " =~ " "(-h|--help)" " ]]; then
 fi
 
 # ---- environment: .venv, updated when its requirements change; with vLLM if there are GPUs ------
-if [ "${DRY_RUN:-}" != 1 ]; then
-    if [ -z "${PYTHON:-}" ]; then
-        "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-            { echo "run_sweep.sh: $PY is older than 3.11; remove an old .venv" >&2; exit 2; }
-        files=$("$PY" -m core.sweep requirements "$preset" "${args[@]}")
-        made=.venv/${files##* }
-        whole() { .venv/bin/python -m pip --version > /dev/null 2>&1; }
-        if ! whole; then  # missing, or an installation that was stopped
-            rm -f .venv/*.done
-            python3 -m venv .venv && whole ||
-                { echo "run_sweep.sh: .venv is incomplete; rm -r .venv and retry" >&2; exit 2; }
-        fi
-        if ! cat $files | cmp -s - "${made%.txt}.done"; then
-            echo "making .venv and installing $files (a few minutes, once)"
-            .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-                $(printf -- '-r %s ' $files)
-            cat $files > "${made%.txt}.done"
-        fi
+if [[ $dry = 0 && -z ${PYTHON:-} ]]; then
+    "$PY" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "$PY is older than 3.11; remove an old .venv"
+    files=$("$PY" -m core.sweep requirements "$preset" "${args[@]}")
+    made=.venv/${files##* }
+    whole() { $python -m pip --version > /dev/null 2>&1; }
+    if ! whole; then  # missing, or an installation that was stopped
+        rm -f .venv/*.done
+        python3 -m venv .venv && whole || fail ".venv is incomplete; rm -r .venv and retry"
     fi
-    PY=${PYTHON:-.venv/bin/python}
+    if ! cat $files | cmp -s - "${made%.txt}.done"; then
+        echo "making .venv and installing $files (a few minutes, once)"
+        $python -m pip install --quiet --disable-pip-version-check $(printf -- '-r %s ' $files)
+        cat $files > "${made%.txt}.done"
+    fi
 fi
 [ "$preset" = env ] && exit 0
 
 # ---- problems, difficulty, runs, figures; with DRY_RUN=1 only the training commands -------------
 verb=run
-[ "${DRY_RUN:-}" = 1 ] && verb=commands
+if [ $dry = 1 ]; then verb=commands; else PY=$python; fi
 exec "$PY" -m core.sweep $verb "$preset" "${args[@]}"
