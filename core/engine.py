@@ -110,9 +110,9 @@ class HFEngine:
                            "--engine=hf needs to decode; --engine=vllm may run it")
         device = device or model.device
         bf16 = is_bf16(cfg["dtype"], device)
-        cuda = str(device).startswith("cuda")
         self.trained = None
-        if cuda or bf16 or WORLD > 1 or cfg["activation_checkpointing"] == "true":
+        if (str(device).startswith("cuda") or bf16 or WORLD > 1
+                or cfg["activation_checkpointing"] == "true"):
             self.trained = model
             self.model = lora.freeze(model if own else copy.deepcopy(model), bf16)
             if model.device.type == "meta":

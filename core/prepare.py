@@ -15,7 +15,7 @@ from core.pool import call, pool, python
 from core.problems import read_problems
 
 # The names of the split files that sample.py measures for. A level is a range of avg@s_zero
-SPLIT = re.compile(r"(easy|hard|very_easy|mixed|(?P<level>extreme|level_easy|level_very_easy))"
+SPLIT = re.compile(r"(easy|hard|very_easy|mixed|(?P<level>extreme|level_(very_)?easy))"
                    r"_(train|val)\.jsonl")
 
 

@@ -215,8 +215,8 @@ def check_gpus(cfg):
             raise BadInput(f"--model={model}: there is no GPU here; GPUS_PER_RUN=0 uses the "
                            "CPU (weeks), DRY_RUN=1 plans for another machine")
         return
-    kernel = ["triton"] * (cfg["engine"] != "hf")
-    done = subprocess.run([python(), "core/probe.py", *kernel], capture_output=True, text=True)
+    done = subprocess.run([python(), "core/probe.py", *["triton"] * (cfg["engine"] != "hf")],
+                          capture_output=True, text=True)
     seen, _, why = done.stdout.strip().rpartition("\n")[2].partition(" ")
     if not seen.isdecimal():  # torch is not installed, or it crashed in native code
         seen, why = 0, " ".join(done.stderr.split())[-200:]
@@ -249,7 +249,7 @@ def prepare(preset, argv):
         make(file, cfg, given)
     size = len(read_problems(cfg["train_set"]))
     print(f"training on {min(cfg['D'] or size, size)} of the {size} problems of {cfg['train_set']} "
-          f"(--D={cfg['D']}; 0 = all)", flush=True)
+          "(--D)", flush=True)
 
 
 def run(preset, argv):
