@@ -708,6 +708,8 @@ def test_the_last_checkpoint_may_go(tiny, tmp_path):
     assert run("kept", 64, "--save_every=16", "--keep_at=20") == ["step_00000003"]
     assert (tmp_path / "kept/model/config.json").exists()
     assert run("kept", 96, "--keep_at=0 8 24") == ["step_00000003"]  # continues from there
+    run("asked", 64, "--keep_last=true")
+    assert run("asked", 96, "--keep_at=64") == ["step_00000008"]  # not asked for when it was made
     evals, = of_type(read_log(tmp_path / "kept/log.jsonl"), "eval")
     assert [r["rollouts"] for r in evals] == [0, 96]
     assert run("gone", 64) == []
