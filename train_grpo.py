@@ -697,7 +697,7 @@ class Run:
             ckpt.rename(folder / "ckpt.unused")
         if new:
             versions = {name: sys.modules[name].__version__
-                        for name in ("torch", "transformers", "vllm") if name in sys.modules}
+                        for name in ("torch", "transformers", self.engine_name) if name != "hf"}
             self.write(dict(
                 type="header", schema=1, config=dict(self.asked, out=""),
                 derived=derive(cfg) | dict(D=len(self.problems)),
