@@ -79,8 +79,8 @@ def state_bytes(s, cfg, gpus, width=2):
     """Return {part: bytes} of weights, gradients and moments on each of `gpus` GPUs. All that is
     trained is in fp32 and split over the GPUs; a frozen parameter takes `width` bytes."""
     adapters = cfg["lora_rank"] * s["sides"]
-    trained = (adapters or s["P"]) + s["body"] * (cfg["algo"] == "ppo")
-    return dict(weights=4 * trained / gpus, gradients=4 * trained / gpus, AdamW=8 * trained / gpus,
+    share = ((adapters or s["P"]) + s["body"] * (cfg["algo"] == "ppo")) / gpus
+    return dict(weights=4 * share, gradients=4 * share, AdamW=8 * share,
                 frozen=width * s["P"] * bool(adapters),
                 reference=width * s["P"] / gpus * bool(cfg["kl_coef"] and not adapters))
 
@@ -134,7 +134,7 @@ def memory_plan(s, cfg, gpus, card, engine="vllm"):
     copy, room = engine_bytes(s, cfg, engine), usable - trainer
     if engine == "vllm":
         room = cfg["gpu_memory"] * card or min(0.9 * card, room)
-    cache = max(0, int((room - copy) / (engine_bytes(s, cfg, engine, 1) - copy)))
+    cache = int((room - copy) / (engine_bytes(s, cfg, engine, 1) - copy))
     fits = (update <= usable and cache >= min(AT_ONCE, cfg["gen_batch"])
             and trainer + room <= usable + 1e7)
     return trainer + copy, cache if fits else 0
@@ -210,9 +210,8 @@ def gpu_hours(cfg, card="H100"):
 def of_runs(runs):
     """Return a line about runs: how many, rollouts and, for known models, GPU-hours and disk."""
     line = f"{len(runs)} runs, {sum(map(all_rollouts, runs)) / 1e6:,.1f}M rollouts"
-    hours = {card: [gpu_hours(c, card) for c in runs] for card in CARDS}
-    hours = [f"{float(f'{sum(each):.2g}'):,g} (of {card})" for card, each in hours.items()
-             if None not in each]
+    hours = [f"{float(f'{sum(each):.2g}'):,g} (of {card})" for card in CARDS
+             if None not in (each := [gpu_hours(c, card) for c in runs])]
     if not hours:
         return line
     gigabytes = disk_bytes(sizes(read_shape(runs[0]["model"])), runs) / 1e9
@@ -232,7 +231,7 @@ def main(argv):
                           "expected whole numbers above 0") for key in own))
     cards = configs[0]["cards"].split()
     print(f"| model | GPUs | an update | generation | {' GB | '.join(cards)} GB |")
-    print("|---|---|---|---|" + "---|" * len(cards))
+    print("|" + "---|" * (4 + len(cards)))
     for cfg in configs:
         s = sizes(read_shape(cfg["model"]))
         if cfg["dtype"] == "fp32" or s is None:
