@@ -71,7 +71,7 @@ def fit_rate(y, ns):
     return np.linalg.pinv(np.stack([1 / np.array(ns), np.ones(len(ns))], 1) / y[:, None]).sum(1)
 
 
-def one_problem(out, p=0.1, K=8, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
+def one_problem(out, p=0.1, R=1000, ns=(1, 2, 4, 16, 64), T=2048, C=4096):
     """Simulate the base case and draw out/one.png: A and B of `fit_rate` over t, and the
     suboptimality after C rollouts for each n and rule of the lr, {rule: {n: (mean, half of its 95%
     interval)}}, which is printed and returned."""
@@ -218,9 +218,9 @@ def train(cfg):
         at = dict(step=m, rollouts=run.rollouts, tokens=run.rollouts * (DECIDING + cfg["idle"]))
         if m:
             log.append(dict(type="step", **at, **fields))
-        if m and not math.isfinite(fields["grad_norm"]):
-            status = "diverged"
-            break
+            if not math.isfinite(fields["grad_norm"]):
+                status = "diverged"
+                break
         if m in (0, d["M"]) or (run.rollouts - d["B"]) // every < run.rollouts // every:
             val = run.pass_rates(run.val).astype(float)
             correct = np.random.default_rng([cfg["seed"], 4, m]).binomial(samples, val)
@@ -246,7 +246,7 @@ def check_world(cfg):
     config.expect_limits(cfg, dict(n_val=(1, 10 ** 6), idle=(0, 10 ** 4), skill=(0, 1),
                                    D=(0, POOL), B_p=(1, cfg["D"] or POOL)))
     only = dict(algo="grpo", updates=1, n_train=0, zero_var_filter="off", top_p=1.0,
-                temperature=1.0, kl_coef=0.0, entropy_coef=0.0, recipe="mixed", pass_at="", out="",
+                temperature=1.0, kl_coef=0, entropy_coef=0, recipe="mixed", pass_at="", out="",
                 lora_rank=0)
     config.expect(cfg, *((key, cfg[key] == value, f"the toy has only {key}={value or 'none'}")
                          for key, value in only.items()))
