@@ -263,9 +263,10 @@ def main(argv):
     for c in cells:
         config.check_run(c), check_world(c)
     todo = [c for c in cells if not finished(c, sweep.run_folder(c))]
-    print(f"{runs}: {len(cells)} runs, {len(todo)} to do", flush=True)
     if verb in ("both", "one"):
         one_problem(runs)
+    if verb != "one":
+        print(f"{runs}: {len(cells)} runs, {len(todo)} to do", flush=True)
     if verb == "run":
         for c in todo:
             train(c)

@@ -359,15 +359,16 @@ def all_rollouts(cfg):
 
 
 def check_run(cfg):
-    """Raise BadInput if no run can have this B_p, n, C and top_p."""
-    B = cfg["B_p"] * cfg["n"]
+    """Raise BadInput if no run can have this B_p, n, C, top_p and number of threads."""
+    B, cores = cfg["B_p"] * cfg["n"], os.cpu_count() or 1
     expect(
         cfg,
         ("B_p", B <= (cfg["B_max"] or B), f"with n={cfg['n']}, B_p n = {B} is above "
          f"B_max={cfg['B_max']}"),
         ("C", cfg["C"] >= B, f"below one update of B_p n = {B} rollouts"),
         ("top_p", cfg["top_p"] == 1 or not cfg["tis_cap"], "below 1 only with --tis_cap=0, "
-         "because the engine's log-probs are renormalised"))
+         "because the engine's log-probs are renormalised"),
+        ("threads", cfg["threads"] <= cores, f"this machine has {cores} cores"))
 
 
 def check_processes(cfg, count):

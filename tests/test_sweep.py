@@ -199,6 +199,7 @@ def test_splits_of_another_model_or_other_settings_are_refused(tmp_path, tiny):
     ("easy", dict(JOBS="0"), ["JOBS=0"]), ("easy", dict(JOBS="two"), ["JOBS=two"]),
     ("easy --n=7", {}, ["--n=7", "--ns"]), ("easy --seed=1", {}, ["--seed=1", "--seeds"]),
     ("easy --verifier=exakt", {}, ["--verifier=exakt", "nearest is exact"]),
+    ("easy --threads=1000000", {}, ["--threads=1000000", "cores"]),
     ("easy", dict(NS="0 4"), ["--ns=0 4", "2 or more"]),
     ("easy", dict(C="10", BPS="8"), ["C=10", "one update"]),
     ("easy", dict(B_MAX="3", BPS="2"), ["B_max=3"]),
@@ -374,6 +375,9 @@ def test_failed_knows_the_plan_after_an_array(tiny, tmp_path):
     assert failed.code == 1 and "2 runs failed or are missing" in failed.stdout
     assert failed.stdout.count(" 0 of 64 rollouts") == 2 and ran not in failed.stdout
     assert [run(line).code for line in lines[:2]] == [1, 0]
+    plan = read_plan(out)["config"] | dict(threads=4096)  # of a larger machine
+    (out / "sweep.json").write_text(json.dumps(dict(config=plan)))
+    assert run("true").code == 0
     (out / "sweep.json").write_text('{"config": 3}')
     assert "sweep.json: expected" in run("true").stderr
 
