@@ -17,7 +17,7 @@ SPELLINGS = [(re.compile(pattern), new) for pattern, new in (
     (r"\\\\(\[-?[\d.]+ *[a-z]{2}\])?", " "),  # line breaks
     (r"\\!", ""),
     (r"\\(?:(?:left|right|bigg?[lr]?|displaystyle|limits|q?quad|[lc]?dots)(?![a-z])|[,;:> ])", " "),
-    (r"\\\(|\\\)|\\\[|\\\]|\\?\$|~|_{2,}", " "),  # math delimiters, and ____ for a blank to fill in
+    (r"\\[()\[\]]|\\?\$|~|_{2,}", " "),  # math delimiters, and ____ for a blank to fill in
     (r"\\(?:(?:text|math)(?:bf|it|rm)?|mbox|operatorname\*?)\s*\{([^{}]*)\}", r" \1 "),
     (r"\\[dtc]frac(?![a-z])", r"\\frac"),
     (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
@@ -80,8 +80,8 @@ def twins(questions, foreign):
         mine = runs(without_braces(words), usual)
         leak = False
         for i, common in Counter(i for run in mine for i in by_run.get(run, ())).items():
-            size = len(own_runs[i])
-            leak |= common / (size if size >= LONG else len(mine) + size - common) >= NEAR
+            own = own_runs[i]
+            leak |= common / len(own if len(own) >= LONG else own | mine) >= NEAR
         first = "against" if leak else seen.setdefault(compact(words), j)
         found.append(None if first == j else first)
     return found
