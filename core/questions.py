@@ -65,8 +65,8 @@ def flatten(row, prefix=""):
     """Return {dotted name: value} for the fields of a row and of the dicts in it."""
     fields = {}
     for key, value in row.items():
-        inside = isinstance(value, dict)
-        fields |= flatten(value, f"{prefix}{key}.") if inside else {prefix + key: value}
+        fields |= (flatten(value, f"{prefix}{key}.") if isinstance(value, dict)
+                   else {prefix + key: value})
     return fields
 
 
@@ -128,7 +128,8 @@ def as_text(value):
     value = finite(value)
     if turns := user_turns(value):
         return as_text(turns[-1])
-    value = [value] if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        value = [value]
     if isinstance(value, list):  # parts of a message
         value = "\n".join(part.get("text") if isinstance(part, dict) else part for part in value)
     if isinstance(value, bytes):
